@@ -12,7 +12,7 @@ from .analysis import STRUCTURE
 from .base.names import Names
 from .base.shown import Shown
 from .context import ModelContext
-from .graph import Graph, Region
+from .graph import Graph, Op, Region
 from .journal import MATCH, Journal, Remark
 from .quant_table import QuantTable
 from .transaction import Transaction
@@ -66,6 +66,10 @@ class Model(ModelContext, Shown):
         for body in self.functions.values():
             yield from body.walk()
 
+    def ops(self) -> list[Op]:
+        """The ops of :meth:`graphs`, as they are now: edits do not change the list."""
+        return [op for graph in self.graphs() for op in graph.ops()]
+
     def add_region(self, region: Region, reason: str, asked_by: str = "") -> None:
         """Records a region; its ops must not belong to another one.
 
@@ -89,6 +93,6 @@ class Model(ModelContext, Shown):
     def release_names(self) -> None:
         """Lets new values have the names of values and ops that are gone."""
         values = (value.name for graph in self.graphs() for value in graph.values())
-        ops = (op.name for graph in self.graphs() for op in graph.ops())
+        ops = (op.name for op in self.ops())
         with self.transaction.atomic():
             self.transaction.set((), self, "names", Names(chain(values, ops)))

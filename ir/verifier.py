@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+import onnx
 
 from .errors import ModelError, UsageError, VerificationError
 from .graph import Graph, Op, Value, capture_port
@@ -14,7 +18,7 @@ from .quant.spec import Encoding, PerTensor
 
 
 def verify(model: Model) -> None:
-    """Checks structure, names, regions and quantizers.
+    """Checks structure, names, ops that passes made, regions and quantizers.
 
     Raises:
         VerificationError: the first broken invariant, with the op or value that breaks it.
@@ -41,6 +45,7 @@ def _problems(model: Model) -> Iterator[str]:
         return
     for graph in graphs:
         yield from _structure_problems(graph)
+        yield from _made_problems(graph)
     yield from _region_problems(model)
     yield from _quantizer_problems(model)
 
@@ -94,6 +99,41 @@ def _capture_problems(graph: Graph, owner: Op) -> Iterator[str]:
     for value in graph.values():
         if value.captured is not None and not _reads(owner, capture_port(value), value.captured):
             yield f"'{value.name}' of graph '{graph.name}' captures what its op does not read"
+
+
+def _made_problems(graph: Graph) -> Iterator[str]:
+    """Ops that passes made must have the form that their operator has in the opset of the model."""
+    opset = graph.model.opset
+    for op in graph.ops():
+        if op.proto is None and not op.domain:
+            yield from _form_problems(op, opset)
+
+
+def _form_problems(op: Op, opset: int) -> Iterator[str]:
+    form = _form_of(op.op_type, opset)
+    if form is None:  # ONNX Runtime has operators of its own in this domain
+        return
+    unknown = [name for name in op.attributes if name not in form.attributes]
+    if unknown:
+        yield f"{op.label} has the attribute '{unknown[0]}', which its operator has not in opset {opset}"
+    if not form.fewest <= op.num_inputs <= form.most:
+        allowed = f"{form.fewest} to {form.most} in opset {opset}"
+        yield f"{op.label} has {op.num_inputs} inputs, its operator {allowed}"
+
+
+class _Form(NamedTuple):
+    attributes: frozenset[str]
+    fewest: int
+    most: int
+
+
+@cache
+def _form_of(op_type: str, opset: int) -> _Form | None:
+    """How an operator of ONNX is used; None if the opset has none of that name."""
+    if not onnx.defs.has(op_type, opset):
+        return None
+    schema = onnx.defs.get_schema(op_type, opset)
+    return _Form(frozenset(schema.attributes), schema.min_input, schema.max_input)
 
 
 def _region_problems(model: Model) -> Iterator[str]:

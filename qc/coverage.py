@@ -286,7 +286,7 @@ def _fused_values(model: Model, target: Target) -> frozenset[Value]:
 def _read_as_data(model: Model) -> set[Value]:
     """The originals of all values that an op reads as data, in whatever graph, or a graph gives back."""
     found = {value.original for graph in model.graphs() for value in graph.outputs if value is not None}
-    for op in (op for graph in model.graphs() for op in graph.ops()):
+    for op in model.ops():
         for port, value in enumerate(op.graph.op_inputs(op)):
             if value is not None and not is_parameter(op, port):
                 found.add(value.original)

@@ -28,5 +28,5 @@ def load_json(text: str, source: str) -> Any:
 
     try:
         return json.loads(text, object_pairs_hook=unique)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError also for an integer of thousands of digits
         raise UsageError(f"{source} is not valid JSON: {error}") from error

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
+
+import onnx
 
 from ..graph import Op, Use, Value
 from .constants import fixed_constant
@@ -21,6 +24,12 @@ RANDOM = (
 def traits(op: Op) -> OpTraits:
     """The facts about the operator of ``op``."""
     return traits_of(op.op_type, op.domain)
+
+
+@cache
+def axes_by_input(op_type: str, opset: int) -> bool:
+    """Whether an operator along axes, such as ReduceMean, takes them as an input, as newer opsets do."""
+    return "axes" not in onnx.defs.get_schema(op_type, opset).attributes
 
 
 def weight_port(op: Op) -> int | None:

@@ -164,7 +164,7 @@ def tensors_by_name(model: Model) -> Mapping[str, Value]:
 
 def tensor_of_op(model: Model, name: str) -> str | None:
     """The first result of the op of that name, in the model as it is or else as it came; None without one."""
-    ops = ((graph, op) for graph in model.graphs() for op in graph.ops() if op.name == name)
+    ops = ((op.graph, op) for op in model.ops() if op.name == name)
     made = (value.name for graph, op in ops for value in graph.op_outputs(op) if value is not None)
     came = (node.output[0] for node in model.origin.graph.node if node.name == name and node.output)
     return next(chain(made, came), None)

@@ -96,6 +96,7 @@ def round_ties(x: np.ndarray, rounding: Rounding, lowest: np.ndarray | float = 0
         above = x - np.asarray(lowest, x.dtype)
         whole = np.floor(above)
         return whole + (above - whole >= 0.5) + np.asarray(lowest, x.dtype)
+    assert rounding is Rounding.HALF_AWAY
     whole = np.trunc(x)
     return whole + np.where(
         np.abs(x - whole) >= np.float32(0.5), np.copysign(np.float32(1), x), np.float32(0)

@@ -164,6 +164,10 @@ class Encoding:
             block axis divided (rounded up) by the block size per block; two-level blocks round what they are
             given to two levels. Ones for unscaled float formats.
         zero_point: int32 of the same shape, in the convention of ``spec.format``; zeros for float formats.
+
+    Raises:
+        UsageError: a scale is not finite and above zero, a zero point is no code of the format, or the shapes
+            differ.
     """
 
     spec: QuantSpec
@@ -171,10 +175,11 @@ class Encoding:
     zero_point: np.ndarray
 
     def __post_init__(self) -> None:
-        given = np.asarray(self.scale)
+        given, zero_point = np.asarray(self.scale), np.asarray(self.zero_point)
+        self._check_zero_point(zero_point)  # before int32 would wrap it
         with np.errstate(over="ignore", invalid="ignore"):  # scales are checked below
             object.__setattr__(self, "scale", given.astype(np.float32, copy=False))
-            object.__setattr__(self, "zero_point", np.asarray(self.zero_point, np.int32))
+            object.__setattr__(self, "zero_point", zero_point.astype(np.int32, copy=False))
         if self.scale.shape != self.zero_point.shape:
             raise UsageError(
                 f"scale {self.scale.shape} and zero point {self.zero_point.shape} differ in shape"
@@ -184,6 +189,12 @@ class Encoding:
         if isinstance(self.spec.granularity, TwoLevelBlock):
             integers, of_channel = self.spec.granularity.levels(given)
             object.__setattr__(self, "scale", integers.astype(np.float32) * of_channel)
+
+    def _check_zero_point(self, zero_point: np.ndarray) -> None:
+        format = self.spec.format
+        lowest, highest = (format.lowest, format.highest) if isinstance(format, IntFormat) else (0, 0)
+        if not ((zero_point >= lowest) & (zero_point <= highest)).all():
+            raise UsageError(f"every zero point of {format} must be {lowest} to {highest}")
 
     @property
     def minimum(self) -> np.ndarray:

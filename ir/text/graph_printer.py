@@ -28,7 +28,7 @@ BLANK_FIELDS = ("doc_string", "domain", "name", "overload")
 
 def blank_fields(model: Model) -> dict[str, str]:
     """The text fields that most nodes without such a text have nonetheless, with the empty text."""
-    nodes = (op.proto for graph in model.graphs() for op in graph.ops() if op.proto is not None)
+    nodes = (op.proto for op in model.ops() if op.proto is not None)
     written: Counter[str] = Counter()
     for node in islice(nodes, 1000):
         for field in BLANK_FIELDS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from qc.ir.errors import UsageError, nearest
 
 _LARGEST_NESTING = 16
+_LONGEST_NUMBER = 24  # digits of a number that errors show in full
 
 
 class Fields:
@@ -63,7 +64,7 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int | float) or value % 1:
             raise self.error(key, f"must be an integer, not {_kind(value)}")
         if not lowest <= value <= highest:
-            raise self.error(key, f"is {value:g}; it must be {lowest} to {highest}")
+            raise self.error(key, f"is {_shown(value)}; it must be {lowest} to {highest}")
         return int(value)
 
     def boolean(self, key: str) -> bool:
@@ -75,20 +76,28 @@ class Fields:
             raise self.error(key, f"must be true or false, not {_kind(value)}")
         return value
 
-    def array(self, key: str) -> np.ndarray:
-        """A number, a list, or lists within lists of equal length, all finite: float64."""
+    def array(self, key: str, single: bool = False) -> np.ndarray:
+        """A number, or unless ``single`` lists in lists of equal length, all finite: float64."""
         value = self.required(key)
+        if single and isinstance(value, list):
+            raise self.error(key, "must be one number, not a list")
         _check_numbers(self, key, value, 0)
         try:
             return np.asarray(value, np.float64)
         except ValueError as error:
             raise self.error(key, "holds lists of different length") from error
 
-    def scales(self, key: str) -> np.ndarray:
-        """Like :meth:`array`; all numbers above zero."""
-        found = self.array(key)
-        if not (found > 0).all():
-            raise self.error(key, f"holds {found.min():g}; every scale must be above zero")
+    def scales(self, key: str, single: bool = False) -> np.ndarray:
+        """Like :meth:`array`; all numbers above zero, in float32 as well."""
+        found = self.array(key, single)
+        smallest, largest = found.min(), found.max()
+        if not smallest > 0:
+            raise self.error(key, f"holds {smallest:g}; every scale must be above zero")
+        with np.errstate(over="ignore", under="ignore"):
+            too_small, too_large = not np.float32(smallest) > 0, not np.isfinite(np.float32(largest))
+        if too_small or too_large:
+            said = f"{smallest:g}, which is 0" if too_small else f"{largest:g}, which is infinite"
+            raise self.error(key, f"holds {said} in float32, the type of scales")
         return found
 
     def finish(self) -> None:
@@ -113,10 +122,16 @@ def _check_numbers(fields: Fields, key: str, value: object, depth: int) -> None:
             _check_numbers(fields, key, item, depth + 1)
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise fields.error(key, f"must hold numbers, not {_kind(value)}")
-    elif not math.isfinite(value):
-        raise fields.error(key, f"holds {value}, which is not finite")
+    elif not abs(value) <= sys.float_info.max:
+        raise fields.error(key, f"holds {_shown(value)}, which is not finite in float64")
 
 
 def _kind(value: object) -> str:
     names = {dict: "an object", list: "a list", str: f"the text '{value}'", bool: str(value).lower()}
-    return names.get(type(value), "nothing" if value is None else f"the number {value}")
+    return names.get(type(value), "nothing" if value is None else f"the number {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    """A number as errors show it: of a very long one the first digits, and how many there are."""
+    text = str(value)
+    return text if len(text) <= _LONGEST_NUMBER else f"{text[:8]}... ({len(text)} digits)"

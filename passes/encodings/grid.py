@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from qc.ir.errors import UsageError
-from qc.ir.quant.spec import Encoding, Granularity, PerBlock, PerChannel, QuantSpec, TwoLevelBlock
+from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, QuantSpec, TwoLevelBlock
 
 from .record import TensorRecord
 
@@ -24,27 +24,34 @@ def encoding_of(record: TensorRecord, shape: tuple[int, ...] = (), source: str =
         source: what an error calls the file.
 
     Raises:
-        UsageError: the axis is unknown, or zero points are no whole numbers, but for a shifted grid of int2.
+        UsageError: the axis is unknown, zero points are no whole numbers, but for a shifted grid of int2, or
+            numbers are none of an encoding.
     """
     spec = QuantSpec(record.format, bool(record.symmetric) and record.is_integer)
     record, spec = _unshifted(record, spec, source)
     if record.granularity == "tensor":
-        return Encoding(spec, record.scale, record.zero_point)
+        return _encoding(spec, record.scale, record.zero_point, record, source)
     if record.axis is None:
         raise UsageError(
             f"{source}: '{record.name}' has {record.scale.size} scales, but is no weight with a known axis"
         )
     if record.granularity == "channel":
-        granularity: Granularity = PerChannel(record.axis)
-        return Encoding(spec.with_granularity(granularity), record.scale, record.zero_point)
+        spec = spec.with_granularity(PerChannel(record.axis))
+        return _encoding(spec, record.scale, record.zero_point, record, source)
     granularity = _blocks(record)
     full = tuple(-(-n // granularity.size) if i == record.axis else n for i, n in enumerate(shape))
     zero_point = record.zero_point if record.zero_point.ndim == len(full) else record.zero_point.flat[0]
-    return Encoding(
-        spec.with_granularity(granularity),
-        _spread(_scales(record), full, record, source),
-        _spread(zero_point, full, record, source),
-    )
+    scale, zero_point = (_spread(numbers, full, record, source) for numbers in (_scales(record), zero_point))
+    return _encoding(spec.with_granularity(granularity), scale, zero_point, record, source)
+
+
+def _encoding(
+    spec: QuantSpec, scale: np.ndarray, zero_point: np.ndarray, record: TensorRecord, source: str
+) -> Encoding:
+    try:
+        return Encoding(spec, scale, zero_point)
+    except UsageError as error:
+        raise UsageError(f"{source}: '{record.name}': {error}") from error
 
 
 def _unshifted(record: TensorRecord, spec: QuantSpec, source: str) -> tuple[TensorRecord, QuantSpec]:

@@ -10,6 +10,8 @@ import numpy as np
 
 from qc.ir.quant.formats import FloatFormat, Format, IntFormat
 
+from .fields import Fields
+
 Granularity = Literal["tensor", "channel", "block", "two-level"]
 Layout = Literal["tensors", "layers"]
 
@@ -130,10 +132,26 @@ class Document:
 
 
 def integer_record(
-    name: str, bits: int, symmetric: bool, scale: np.ndarray, offset: np.ndarray, **fields: Any
+    name: str, entry: Fields, bits: int, symmetric: bool, scale: np.ndarray, offset: np.ndarray, **more: Any
 ) -> TensorRecord:
-    """A record from offsets in AIMET's convention: symmetric and wide grids become signed codes."""
+    """A record from offsets in AIMET's convention: symmetric and wide grids become signed codes.
+
+    Raises:
+        UsageError: a zero point is no code of the format; names the file, the tensor and its ``offset``.
+    """
     format = IntFormat.of_width(bits, signed=symmetric)
-    return TensorRecord(
-        name, format, symmetric=symmetric, scale=scale, zero_point=format.lowest - offset, **fields
-    )
+    zero_point = format.lowest - offset
+    check_zero_point(entry, "offset", format, zero_point)
+    return TensorRecord(name, format, symmetric=symmetric, scale=scale, zero_point=zero_point, **more)
+
+
+def check_zero_point(entry: Fields, key: str, format: Format, zero_point: np.ndarray) -> None:
+    """Raises UsageError about the field ``key`` if a zero point lies outside its format."""
+    if not isinstance(format, IntFormat):
+        if np.any(zero_point):
+            raise entry.error(key, "must be 0 for a float type")
+        return
+    outside = zero_point[(zero_point < format.lowest) | (zero_point > format.highest)]
+    if outside.size:
+        codes = f"those of {format} are {format.lowest} to {format.highest}"
+        raise entry.error(key, f"gives zero the code {outside.flat[0]:.17g}, but {codes}")

@@ -57,7 +57,8 @@ def _read_entry(entry: Fields) -> TensorRecord:
         return TensorRecord("", FloatFormat("float16"))
     bits = entry.integer("bitwidth", 2, 32)
     symmetric = entry.boolean("is_symmetric")
-    record = integer_record("", bits, symmetric, entry.scales("scale"), entry.array("offset"))
+    scale, offset = entry.scales("scale", single=True), entry.array("offset", single=True)
+    record = integer_record("", entry, bits, symmetric, scale, offset)
     _check_ends(entry, record)
     entry.finish()
     return record
@@ -70,8 +71,9 @@ def _check_ends(entry: Fields, record: TensorRecord) -> None:
     """
     for key, value in (("min", record.minimum), ("max", record.maximum)):
         allowed = max(1.5 * float(record.scale), 1e-6 * abs(float(value)))
-        if key in entry and abs(float(entry.array(key)) - float(value)) > allowed:
-            raise entry.error(key, f"is {float(entry.array(key)):g}, but scale and offset make it {value:g}")
+        said = float(entry.array(key, single=True)) if key in entry else float(value)
+        if abs(said - float(value)) > allowed:
+            raise entry.error(key, f"is {said:g}, but scale and offset make it {value:g}")
 
 
 def write(document: Document) -> dict[str, Any]:

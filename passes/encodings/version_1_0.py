@@ -61,7 +61,7 @@ def _read_entry(name: str, entry: Fields) -> TensorRecord:
             "scale_bits": bits - compressed,
         }
         bits, offset = compressed, offset / 2 ** (bits - compressed)
-    return integer_record(name, bits, symmetric, scale, offset, **extra)
+    return integer_record(name, entry, bits, symmetric, scale, offset, **extra)
 
 
 def _numbers(entry: Fields, granularity: Granularity) -> tuple[np.ndarray, np.ndarray]:

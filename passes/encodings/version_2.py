@@ -15,7 +15,7 @@ from qc.ir.errors import UsageError
 from qc.ir.quant.formats import Format, IntFormat, parse_format
 
 from .fields import Fields
-from .record import Document, TensorRecord
+from .record import Document, TensorRecord, check_zero_point
 
 # What AIMET writes for 32 bits, of which it knows no sign; read as the same grid in signed codes.
 _UNSIGNED = "uint32"
@@ -56,7 +56,9 @@ def _read_entry(name: str, entry: Fields) -> TensorRecord:
         raise entry.error("y_zero_point", f"has the shape {zero_point.shape}, the scale {scale.shape}")
     if entry.text("output_dtype") == _UNSIGNED:
         zero_point = zero_point + IntFormat(32, signed=True).lowest
-    _check_zero_point(entry, format, zero_point)
+    check_zero_point(entry, "y_zero_point", format, zero_point)
+    if format.bits != 2 and not np.array_equal(zero_point, np.rint(zero_point)):
+        raise entry.error("y_zero_point", f"holds a number that {format} does not have")
     if scale.ndim and axis is None:
         raise entry.error("axis", "is missing, but there are several scales")
     if block_size is not None and not scale.ndim:
@@ -126,16 +128,6 @@ def _format(entry: Fields) -> Format:
         return parse_format(text)
     except UsageError as error:
         raise entry.error("output_dtype", f"is not known: {error}") from error
-
-
-def _check_zero_point(entry: Fields, format: Format, zero_point: np.ndarray) -> None:
-    if not isinstance(format, IntFormat):
-        if np.any(zero_point):
-            raise entry.error("y_zero_point", "must be 0 for a float type")
-        return
-    whole = format.bits == 2 or np.array_equal(zero_point, np.rint(zero_point))
-    if not whole or np.any((zero_point < format.lowest) | (zero_point > format.highest)):
-        raise entry.error("y_zero_point", f"holds a number that {format} does not have")
 
 
 def _is_symmetric(format: Format, zero_point: np.ndarray) -> bool:

@@ -25,6 +25,8 @@ from .order import is_too_early
 
 _MEAN, _VARIANCE = 3, 4  # input ports
 _EPSILON = 1e-5  # of the operator, if it has none of its own
+# A variance below this share of the squared mean is what is left of digits where both were subtracted.
+_LEAST_VARIANCE = 1e-12
 _CHANNELS = Observation("moments", axis=1)
 
 
@@ -71,7 +73,7 @@ class ReestimateBatchNorms(Pass):
         for norm in context.track(norms, "measuring", len(norms)):
             data, *stored = names[norm]
             data = computed.get(data, data)
-            found = Moments.of_arrays(segments.tensors([data])[data])
+            found = ChannelMoments.of_arrays(segments.tensors([data])[data])
             if not np.isfinite(found.variance).all():
                 raise DataError(f"pass '{self.name}': '{data}' becomes NaN or infinite where it is quantized")
             norm.change(rewriter, wanted[norm], found)
@@ -80,14 +82,19 @@ class ReestimateBatchNorms(Pass):
 
 
 @dataclass(frozen=True)
-class Moments:
+class ChannelMoments:
     """Mean and variance of each channel; float64, shape ``(channels,)``."""
 
     mean: np.ndarray
     variance: np.ndarray
 
+    @property
+    def is_alive(self) -> np.ndarray:
+        """Whether a channel has numbers that differ, as far as float64 can tell; bool, ``(channels,)``."""
+        return self.variance > _LEAST_VARIANCE * np.square(self.mean)
+
     @classmethod
-    def of_arrays(cls, arrays: Sequence[np.ndarray]) -> Moments:
+    def of_arrays(cls, arrays: Sequence[np.ndarray]) -> ChannelMoments:
         """Of all elements of several arrays, whose channels are along axis 1."""
         rows = [np.moveaxis(array, 1, 0).reshape(array.shape[1], -1).astype(np.float64) for array in arrays]
         count = max(sum(row.shape[1] for row in rows), 1)
@@ -135,16 +142,19 @@ class _BatchNorm:
             for constant in (self.mean, self.variance):
                 constant.set(rewriter, constant.array)
 
-    def change(self, rewriter: Rewriter, wanted: Moments, found: Moments) -> None:
+    def change(self, rewriter: Rewriter, wanted: ChannelMoments, found: ChannelMoments) -> None:
         """Gives what has the moments that were found the result of what has those that are wanted."""
         epsilon = self.op.attribute("epsilon", _EPSILON)
         mean, variance = (constant.array.astype(np.float64) for constant in (self.mean, self.variance))
-        alive = (wanted.variance > 0) & (found.variance > 0)
+        alive = wanted.is_alive & (found.variance > 0)
         ratio = np.where(alive, found.variance, 1) / np.where(alive, wanted.variance, 1)
         new_variance = np.maximum((variance + epsilon) * ratio - epsilon, 0)
-        gain = np.sqrt((new_variance + epsilon) / (variance + epsilon))
-        new_mean = found.mean - (wanted.mean - mean) * gain
-        shift = np.abs(found.mean - wanted.mean) / np.sqrt(wanted.variance + epsilon)
+        divides = variance + epsilon > 0  # a channel that is divided by 0 stays as it is
+        gain = np.sqrt((new_variance + epsilon) / np.where(divides, variance + epsilon, 1))
+        new_variance = np.where(divides, new_variance, variance)
+        new_mean = np.where(divides, found.mean - (wanted.mean - mean) * gain, mean)
+        deviation = np.sqrt(np.where(wanted.is_alive, wanted.variance, 1) + epsilon)
+        shift = np.abs(found.mean - wanted.mean) / deviation
         low, high = np.sqrt(ratio.min()), np.sqrt(ratio.max())
         reason = (
             f"statistics on quantized data: deviations {low:.3g} to {high:.3g} of those in float, "
@@ -157,12 +167,13 @@ class _BatchNorm:
 
 def _float_moments(
     model: Model, norms: Sequence[_BatchNorm], feeds: Sequence[Feed], context: PassContext
-) -> Mapping[_BatchNorm, Moments]:
+) -> Mapping[_BatchNorm, ChannelMoments]:
     """Those of the data of normalizations in the float model."""
     asked = {norm: (norm.data, _CHANNELS) for norm in norms}
     found = observed_in_float(model, asked.values(), feeds, context.required_executor())
     moments = {}
     for norm in norms:
         seen = found[asked[norm]]
-        moments[norm] = Moments(seen.mean(), np.maximum(seen.second_moment() - np.square(seen.mean()), 0))
+        variance = np.maximum(seen.second_moment() - np.square(seen.mean()), 0)
+        moments[norm] = ChannelMoments(seen.mean(), variance)
     return moments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from qc.ir.rewriter import Rewriter
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from ..framework.pipeline import Pipeline
-from .fix_shapes import FixShapes
+from .fix_shapes import FixShapes, named_numbers
 
 _BOOLEANS = {"false": "0", "true": "1"}
 
@@ -41,7 +42,7 @@ class FixInputs(Pass):
 
     def as_numbers(self) -> dict[str, float]:
         """The values by the name of the input; raises UsageError for text that is none."""
-        return dict(map(_parsed, self.values))
+        return named_numbers(self.name, map(_parsed, self.values))
 
     def run(self, model: Model, context: PassContext) -> None:
         rewriter = Rewriter(model)
@@ -72,11 +73,13 @@ def fixed_values(passes: Iterable[Pass]) -> dict[str, float]:
 def _parsed(text: str) -> tuple[str, float]:
     name, _, number = text.rpartition("=")
     try:
-        if name:
-            return name, float(_BOOLEANS.get(number.lower(), number))
+        found = float(_BOOLEANS.get(number.lower(), number))
     except ValueError:
-        pass
-    raise UsageError(f"fix-inputs: '{text}' is not of the form NAME=NUMBER, with 0 or 1 for false or true")
+        found = math.nan
+    if not name or not math.isfinite(found):
+        form = "NAME=NUMBER, with a finite number, and 0 or 1 for false or true"
+        raise UsageError(f"fix-inputs: '{text}' is not of the form {form}")
+    return name, found
 
 
 def _input(model: Model, name: str) -> Value:

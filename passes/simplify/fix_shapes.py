@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from onnx import ModelProto
 
@@ -18,6 +19,9 @@ from qc.ir.rewriter import Rewriter
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from .constants.shapes import first_misfit, take_inferred_shapes
+
+_LONGEST = 2**63 - 1  # what ONNX can say of a length
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,8 @@ class FixShapes(Pass):
         self.as_numbers()
 
     def as_numbers(self) -> dict[str, int]:
-        """The lengths by the name of the dimension; raises UsageError for two that contradict each other."""
-        found: dict[str, int] = {}
-        for name, number in map(_parsed, self.lengths):
-            if found.setdefault(name, number) != number:
-                raise UsageError(f"fix-shapes: '{name}' cannot be both {found[name]} and {number}")
-        return found
+        """The lengths by the name of the dimension; raises UsageError for text that is none."""
+        return named_numbers(self.name, map(_parsed, self.lengths))
 
     def run(self, model: Model, context: PassContext) -> None:
         lengths = self.as_numbers()
@@ -68,10 +68,21 @@ class FixShapes(Pass):
             take_inferred_shapes(rewriter, model.graph, _with_lengths(lower(model), lengths))
 
 
+def named_numbers(step: str, given: Iterable[tuple[str, Number]]) -> dict[str, Number]:
+    """What was given by name to a pass; raises UsageError for two numbers that contradict each other."""
+    found: dict[str, Number] = {}
+    for name, number in given:
+        if found.setdefault(name, number) != number:
+            raise UsageError(f"{step}: '{name}' cannot be both {found[name]:.15g} and {number:.15g}")
+    return found
+
+
 def _parsed(text: str) -> tuple[str, int]:
     name, _, number = text.rpartition("=")
-    if not name or not number.isdecimal() or int(number) < 1:
-        raise UsageError(f"fix-shapes: '{text}' is not of the form NAME=N with N at least 1")
+    # Digits are counted first: Python reads no integer of thousands of them.
+    fits = number.isdecimal() and len(number) <= len(str(_LONGEST)) and 1 <= int(number) <= _LONGEST
+    if not name or not fits:
+        raise UsageError(f"fix-shapes: '{text}' is not of the form NAME=N with N from 1 to {_LONGEST}")
     return name, int(number)
 
 

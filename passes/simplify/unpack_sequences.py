@@ -17,7 +17,6 @@ from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 from .constants.shapes import take_inferred_shapes
 from .decompositions.builder import Builder, Shape, put_in_place
-from .fold_constants import FoldConstants
 
 _INSERT = "SequenceInsert"
 _READERS = ("SequenceAt", "SequenceLength", "ConcatFromSequence")
@@ -30,13 +29,11 @@ class UnpackSequences(Pass):
     Exporters of PyTorch write one for a split or a chunk, and for a list that a loop adds to. A
     SplitToSequence becomes a Split, and a ConcatFromSequence a Concat, of what a SequenceConstruct or
     SequenceInserts have put together. Where a sequence comes from a loop, a body or an input, or data decides
-    about its length or the place, it stays. What is constant then is folded as by ``fold-constants``.
+    about its length or the place, it stays. What is constant then is for ``fold-constants``.
     """
 
     name = "unpack-sequences"
     stage = Stage.FLOAT
-    needs = frozenset({"executor"})
-    tolerance = 1e-6  # that of fold-constants
 
     def run(self, model: Model, context: PassContext) -> None:
         rewriter, before = Rewriter(model), model.epoch
@@ -50,7 +47,6 @@ class UnpackSequences(Pass):
         if model.epoch != before:
             with rewriter.action("infer shapes", model.graph.values()[0]):
                 take_inferred_shapes(rewriter, model.graph, lower(model))
-            FoldConstants().run(model, context)
 
 
 def _unpack(rewriter: Rewriter, op: Op) -> None:

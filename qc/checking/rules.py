@@ -68,7 +68,7 @@ def as_text(violation: Violation) -> tuple[str, str, str]:
 
 def told(ir: Model, ops: Sequence[CheckedOp]) -> tuple[CheckedOp, ...]:
     """The ops, each that is float on purpose with that reason."""
-    in_every_run = any(op.is_type("DynamicQuantizeLinear") for graph in ir.graphs() for op in graph.ops())
+    in_every_run = any(op.is_type("DynamicQuantizeLinear") for op in ir.ops())
     if in_every_run or not quantizes_weights_alone(ir):
         return tuple(ops)
     why = "weights alone are quantized in this model, and multiply float data"

@@ -9,7 +9,7 @@ from qc.passes import PipelineFile
 from qc.passes.quantize.calibration.calibration import CalibrationPass
 from qc.rendering.terminal import Fact, facts_grid
 from qc.rendering.words import count, file_size, printable
-from qc.runtime import OrtExecutor, Recording, ShardedExecutor, process_executor
+from qc.runtime import Data, OrtExecutor, Recording, ShardedExecutor, process_executor
 
 from .files import writing
 from .options import Collecting
@@ -20,11 +20,21 @@ def executor(
     compilation: Compilation, collecting: Collecting, identify_feeds: bool = False
 ) -> OrtExecutor | ShardedExecutor:
     """What runs the model; raises QcError if CUDA is asked for but cannot be used."""
-    memory = collecting.memory // (collecting.jobs or 1) if collecting.memory is not None else None
+    jobs = _workers(compilation.data, collecting.jobs)
+    memory = collecting.memory // (jobs or 1) if collecting.memory is not None else None
     inner = compilation.ort_executor(
         identify_feeds=identify_feeds, cache=collecting.cache, memory=memory, on_note=print_note
     )
-    return inner if collecting.jobs is None else process_executor(collecting.jobs, inner)
+    return inner if jobs is None else process_executor(jobs, inner)
+
+
+def _workers(data: object, jobs: int | None) -> int | None:
+    """How many processes have something to do: each takes whole samples."""
+    samples = data.length if isinstance(data, Data) else None
+    if jobs is None or not samples or jobs <= samples:
+        return jobs
+    print_note(f"the {count(samples, 'sample')} are divided among {samples} processes, not {jobs}")
+    return samples
 
 
 def check_collecting(collecting: Collecting, pipeline: PipelineFile) -> None:

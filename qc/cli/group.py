@@ -52,7 +52,10 @@ class FolderGroup(click.Group):
         """The command that is named first; raises click's UsageError if there is none."""
         names = self.list_commands(ctx)
         if args[0] not in names:
-            raise click.UsageError(f"no such command '{args[0]}'{nearest(args[0], names)}", ctx)
+            said = nearest(args[0], names)
+            if Path(args[0]).exists():
+                said = f", which is a file; name one of these in front of it: {', '.join(names)}"
+            raise click.UsageError(f"no such command '{args[0]}'{said}", ctx)
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -43,15 +43,19 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as error:
         return _tell(_ended_by_python(error))
     except Exception as error:
-        if _is_interrupt(error):
-            raise KeyboardInterrupt from error
+        asked = _end_behind(error)
+        if asked is not None:
+            raise asked from error
         return _tell(error)
     return code if isinstance(code, int) else 0
 
 
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether an interrupt is the cause: a library that is being imported makes it an ImportError."""
-    return error is not None and (isinstance(error, KeyboardInterrupt) or _is_interrupt(error.__cause__))
+def _end_behind(error: BaseException | None) -> BaseException | None:
+    """The interrupt, or the end by a signal, that is the cause: a library that is being imported makes it an
+    ImportError."""
+    if error is None or isinstance(error, KeyboardInterrupt | EndedBySignal):
+        return error
+    return _end_behind(error.__cause__)
 
 
 def _ended_by_python(error: SystemExit) -> UsageError:

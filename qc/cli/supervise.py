@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
@@ -17,16 +18,16 @@ _CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTR
 _FORWARDED = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name))
 _ENDING = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGTERM") if hasattr(signal, name))
 _BY_SIGNAL = 128  # what shells add to the number of a signal for an exit code
-_SAME_INTERRUPT = 2.0  # seconds; a terminal interrupts both processes, and the first one forwards it
+_SAME_SIGNAL = 2.0  # seconds; a terminal interrupts both processes, and the first one forwards it
 
 
 def supervised(run: Callable[[], int]) -> int:
     """Runs a command in a fork of this process, which has imported and opened nothing yet.
 
     Forking takes a thousandth of a second, and no model is opened twice. Signals are passed on; at SIGTERM
-    and SIGHUP the fork ends as by an exception, so that it leaves no files behind. It ends with this process,
-    however that ends. Where processes cannot fork, or this one has other threads, the command runs in this
-    process.
+    and SIGHUP the fork ends as by an exception, so that it leaves no files behind, and at another one, later,
+    at once. It ends with this process, however that ends. Where processes cannot fork, or this one has other
+    threads, the command runs in this process.
 
     Returns:
         The exit code of ``run``, or that of the error if it was ended by native code.
@@ -40,9 +41,10 @@ def supervised(run: Callable[[], int]) -> int:
     if not child:
         os.close(kept_open)
         signal.signal(signal.SIGINT, _Interrupt())
+        end = _End()
         for number in _ENDING:
             if signal.getsignal(number) != signal.SIG_IGN:  # as it is under nohup
-                signal.signal(number, _end)
+                signal.signal(number, end)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         threading.Thread(target=_end_with_parent, args=[watched], daemon=True).start()
         return run()
@@ -59,20 +61,39 @@ class EndedBySignal(SystemExit):
     """The process was asked to end by a signal."""
 
 
-class _Interrupt:
-    """Raises KeyboardInterrupt once for signals that come together."""
+class _Handler(ABC):
+    """Handles signals that come together once."""
 
     def __init__(self) -> None:
-        self._last = -_SAME_INTERRUPT
+        self._last = -_SAME_SIGNAL
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         before, self._last = self._last, time.monotonic()
-        if self._last - before > _SAME_INTERRUPT:
-            raise KeyboardInterrupt
+        if self._last - before > _SAME_SIGNAL:
+            self.handle(number)
+
+    @abstractmethod
+    def handle(self, number: int) -> None:
+        """Handles a signal."""
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    raise EndedBySignal(_BY_SIGNAL + number)
+class _Interrupt(_Handler):
+    """Raises KeyboardInterrupt."""
+
+    def handle(self, number: int) -> None:
+        raise KeyboardInterrupt
+
+
+class _End(_Handler):
+    """Raises EndedBySignal, and ends the process if that takes too long for whoever asks."""
+
+    _is_ending = False
+
+    def handle(self, number: int) -> None:
+        if self._is_ending:
+            os._exit(_BY_SIGNAL + number)
+        self._is_ending = True
+        raise EndedBySignal(_BY_SIGNAL + number)
 
 
 def _end_with_parent(watched: int) -> None:

@@ -41,15 +41,13 @@ def in_opset_of(target: Target, ir: Model, pipeline: Pipeline) -> Model:
 
 
 def _has_old_ops(ir: Model) -> bool:
-    return any(op.is_type(*_OLD) for graph in ir.graphs() for op in graph.ops())
+    return any(op.is_type(*_OLD) for op in ir.ops())
 
 
 def _without_identities(ir: Model, pipeline: Pipeline) -> Model:
     """The model without what is between ops that belong together, such as Transposes."""
     steps = [step for step in pipeline.passes() if isinstance(step, EliminateIdentity)]
-    if not steps or not any(
-        op.is_type("Reshape", "Transpose") for graph in ir.graphs() for op in graph.ops()
-    ):
+    if not steps or not any(op.is_type("Reshape", "Transpose") for op in ir.ops()):
         return ir
     copy = lift(lower(ir), ir.base_dir)
     for step in steps:
@@ -59,7 +57,7 @@ def _without_identities(ir: Model, pipeline: Pipeline) -> Model:
 
 def _opset_of_kernels(ir: Model, target: Target) -> int:
     """The first opset in which the target runs all ops in integers that it does in newer ones."""
-    ops = {(op.op_type, op.domain) for graph in ir.graphs() for op in graph.ops()}
+    ops = {(op.op_type, op.domain) for op in ir.ops()}
     return max((target.rule_for(*op).since for op in ops), default=0)
 
 

@@ -75,7 +75,7 @@ def time_overlay(model: Model, seconds: Mapping[str, float], whole: float) -> Ov
         seconds: of ops, by how messages name them.
         whole: of all that runs.
     """
-    found = {op: seconds[op.label] for op in _ops(model) if op.label in seconds}
+    found = {op: seconds[op.label] for op in model.ops() if op.label in seconds}
 
     def words(value: float) -> str:
         return f"{milliseconds(value)}, {value / whole:.1%}"
@@ -95,7 +95,7 @@ def error_overlay(model: Model, errors: Mapping[str, float]) -> Overlay:
         model: what is drawn.
         errors: of ops, by how messages name them.
     """
-    found = {op: errors[op.label] for op in _ops(model) if op.label in errors}
+    found = {op: errors[op.label] for op in model.ops() if op.label in errors}
     return _noise("error", "error of rounding one tensor alone", found)
 
 
@@ -120,10 +120,6 @@ def sensitivity_overlay(model: Model, harms: Mapping[str, float]) -> Overlay:
 def _noise(name: str, title: str, found: Mapping[Op, float]) -> Overlay:
     ends = decibels(_HARMLESS), decibels(0.0)
     return Overlay(name, title, ends, found, min, lambda value: 1 - value / _HARMLESS, decibels)
-
-
-def _ops(model: Model) -> Iterator[Op]:
-    return (op for graph in model.graphs() for op in graph.ops())
 
 
 def _bits(scope: GraphWiring) -> Iterator[tuple[Op, int]]:

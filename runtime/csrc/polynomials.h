@@ -1,4 +1,4 @@
-// The polynomials by which a device finds powers of two and reciprocals, as qc.ir.quant.polynomials has them.
+// The polynomials by which a device finds powers of two and reciprocals, as tests/support/polynomials.py has them.
 #pragma once
 
 #include <array>

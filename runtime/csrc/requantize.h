@@ -1,4 +1,4 @@
-// How a device makes codes of what it computed in integers, as qc.ir.quant.requantize defines it.
+// How a device makes codes of what it computed in integers, as tests/support/requantize.py defines it.
 #pragma once
 
 #include <vector>

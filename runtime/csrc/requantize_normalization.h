@@ -1,4 +1,4 @@
-// How a device makes codes of softmax and normalizations, as qc.ir.quant.requantize_normalization defines it.
+// How a device makes codes of softmax and normalizations, as tests/support/requantize_normalization.py defines it.
 #pragma once
 
 #include "requantize.h"

@@ -99,7 +99,6 @@ class Data:
         share: which of the feeds of the source these are.
         length: how many feeds there are, if that is known beforehand.
         unused: names in the data that the model does not take, as far as it was read.
-        idle_layout: the layout that arrays were to be transposed to, if none had to be, as far as was read.
     """
 
     def __init__(self, inputs: Sequence[InputInfo], source: Source, share: Share = WHOLE) -> None:
@@ -109,7 +108,12 @@ class Data:
         self.share = share
         self.length = None if source.length is None else len(range(share.start, source.length, share.step))
         self.unused = dict.fromkeys(source.unused)
-        self.idle_layout: str | None = None
+        self._is_transposed: bool | None = None  # whether the layout of the source moved anything so far
+
+    @property
+    def idle_layout(self) -> str | None:
+        """The layout that arrays were to be transposed to, if none had to be, as far as was read."""
+        return self.source.layout if self._is_transposed is False else None
 
     @property
     def is_read_once(self) -> bool:
@@ -146,7 +150,7 @@ class Data:
     def _in_layout(self, feed: Feed, layout: str) -> Feed:
         made = in_layout(feed, self.inputs, layout)
         is_idle = all(made[name] is feed[name] for name in feed)
-        self.idle_layout = layout if is_idle else None
+        self._is_transposed = bool(self._is_transposed) or not is_idle
         return made
 
     def shard(self, index: int, count: int) -> Data:

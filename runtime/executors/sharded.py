@@ -29,6 +29,8 @@ from .delegating import DelegatingExecutor
 from .in_process import OrtExecutor
 from .observer import OnFeeds
 
+_HELD = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name))
+
 
 @dataclass(frozen=True)
 class ShardedExecutor(DelegatingExecutor):
@@ -45,7 +47,7 @@ class ShardedExecutor(DelegatingExecutor):
         pool: where the workers are: any ``concurrent.futures.Executor``, such as the one that Dask's
             ``Client.get_executor()`` gives; or a function that makes one, which is shut down after use, and
             made anew if it breaks because a worker died.
-        shards: into how many parts the feeds are divided.
+        shards: into how many parts the feeds are divided; one for each feed if there are fewer.
         retries: how often a shard whose worker fails is tried again, for any reason but an error of qc.
     """
 
@@ -76,7 +78,7 @@ class ShardedExecutor(DelegatingExecutor):
         executor = replace(self.inner, on_note=None)
         work = {
             index: partial(_observe_shard, executor, parts, asked, shard)
-            for index, shard in enumerate(_shards(whole, self.shards))
+            for index, shard in enumerate(_shards(whole, min(self.shards, whole.length or self.shards)))
         }
         results = self._results(work, on_feeds)
         if not any(result.feeds for result in results):
@@ -128,7 +130,7 @@ class ShardedExecutor(DelegatingExecutor):
     ) -> Iterator[tuple[int, Future[_ShardResult]]]:
         """The shards and their futures, as they are done."""
         with self._opened() as pool:
-            with _holding_interrupts():
+            with _holding_signals():
                 futures = {_submit(pool, task): index for index, task in work.items()}
             for future in as_completed(futures):
                 yield futures[future], future
@@ -163,16 +165,38 @@ def process_pool(jobs: int) -> Pool:
 
 
 @contextmanager
-def _holding_interrupts() -> Iterator[None]:
-    """Holds back Ctrl-C in this thread and in processes started meanwhile, where the system can do that."""
+def _holding_signals() -> Iterator[None]:
+    """Holds back Ctrl-C and its like in this thread and in processes started meanwhile, where the system can.
+
+    A pool that is left while its processes are started never tells them to end, and this one waits for them.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with _deferring_handlers():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _deferring_handlers() -> Iterator[None]:
+    """Handles signals that come meanwhile at the end: other threads take those that this one blocks, and the
+    handlers run in this one nevertheless."""
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {one: found for one in _HELD if is_main and callable(found := signal.getsignal(one))}
+    came: list[int] = []
+    for number in handlers:
+        signal.signal(number, lambda number, _: came.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for number in dict.fromkeys(came):
+        signal.raise_signal(number)
 
 
 def _end_with_parent() -> None:
@@ -183,7 +207,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=_await_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
 
 
 def _await_parent() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .metric import OutputMetric
-from .rows import are_probabilities, class_rows, softmax
+from .rows import are_probabilities, class_rows, lost_rows, softmax
 from .sums import differ_in_size
 
 
@@ -17,7 +17,7 @@ class ExpectedAccuracy(OutputMetric):
     Both probabilities are the reference's: of its own scores, if they are probabilities, else of their
     softmax. So another class costs much where the reference is sure, and nothing where two are as good,
     which a share of equal classes (``top-1``) counts alike. Classes lie along the last axis, or along axis 1
-    of four and more. One number alone is the probability of yes.
+    of four and more. One number alone is the probability of yes. A row of NaN finds nothing.
     """
 
     name = "expected-accuracy"
@@ -33,10 +33,12 @@ class ExpectedAccuracy(OutputMetric):
         x, y = class_rows(reference), class_rows(output)
         if x is None or y is None or not x.size:
             return
+        lost = lost_rows(x, y)
         if x.shape[1] == 1:
             x, y = (np.concatenate([1 - one, one], axis=1) for one in (np.clip(x, 0, 1), y))
         p = x if are_probabilities(x) else softmax(x)
-        self._found += float(np.take_along_axis(p, np.argmax(y, axis=1)[:, np.newaxis], axis=1).sum())
+        found = np.take_along_axis(p, np.argmax(y, axis=1)[:, np.newaxis], axis=1)
+        self._found += float(found[~lost].sum())
         self._best += float(p.max(axis=1).sum())
 
     def value(self) -> float | None:

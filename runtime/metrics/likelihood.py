@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .metric import OutputMetric
-from .rows import are_probabilities, class_rows, softmax
+from .rows import are_probabilities, class_rows, lost_rows, softmax
 from .sums import differ_in_size
 
 _LEAST = 1e-12  # a probability of 0 would be an infinite divergence
@@ -18,7 +18,8 @@ class Likelihood(OutputMetric):
     """``exp(-KL)``, with the mean over all rows of the divergence from the reference's distribution.
 
     Rows are probabilities or logits of classes, such as the tokens of a language model, whose perplexity on
-    texts as the reference would write them is divided by this. 1 if nothing differs.
+    texts as the reference would write them is divided by this. 1 if nothing differs. In a row of NaN
+    nothing is likely.
     """
 
     name = "likelihood"
@@ -38,6 +39,7 @@ class Likelihood(OutputMetric):
         p, q = (x, np.maximum(y, 0)) if is_distribution else (softmax(x), softmax(y))
         if is_distribution:
             q = q / np.maximum(q.sum(axis=1, keepdims=True), _LEAST)
+        q = np.where(lost_rows(x, y)[:, np.newaxis], 0.0, q)
         logs = np.log(np.maximum(p, _LEAST)) - np.log(np.maximum(q, _LEAST))
         self._divergence += float((p * logs).sum())
         self._rows += len(p)

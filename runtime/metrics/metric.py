@@ -14,6 +14,8 @@ from qc.ir.errors import UsageError, nearest
 from qc.ir.executor import Feed
 from qc.ir.graph import FLOAT_TYPES
 
+from .sums import check_ranks
+
 # Types of outputs that can be compared; one that the model does not tell may turn out to be one of them.
 _COMPARED_TYPES = {*FLOAT_TYPES, TensorProto.DOUBLE, TensorProto.UNDEFINED}
 
@@ -91,10 +93,10 @@ class Metric:
 
     def gain(self, before: float, after: float) -> float:
         """How much better ``after`` is; a number that is not one is the worst of all."""
-        if math.isnan(after) or before == after:
+        if before == after or (math.isnan(before) and math.isnan(after)):
             return 0.0
-        if math.isnan(before):
-            return math.inf
+        if math.isnan(before) or math.isnan(after):
+            return math.inf if math.isnan(before) else -math.inf
         return after - before if self.higher_is_better else before - after
 
 
@@ -139,7 +141,9 @@ class WorstOutput:
         for name, expected in sample.reference.items():
             if self._output in (None, name):
                 metric = self._metrics.setdefault(name, self._start())
-                metric.add(expected, sample.outputs[name], f"output '{name}' on feed {sample.index}")
+                found, place = sample.outputs[name], f"output '{name}' on feed {sample.index}"
+                check_ranks(expected, found, place)
+                metric.add(expected, found, place)
 
     def value(self) -> float:
         metrics = list(self._metrics.values())

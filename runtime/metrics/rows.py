@@ -26,6 +26,11 @@ def class_rows(array: Any) -> np.ndarray | None:
     return np.where(np.isnan(x), -np.inf, x)
 
 
+def lost_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
+    """Where all scores of a row of the output are NaN or minus infinity, unlike the reference's; bool."""
+    return np.asarray(np.isneginf(output).all(axis=1) & ~np.isneginf(reference).all(axis=1))
+
+
 def are_probabilities(rows: np.ndarray) -> bool:
     """Whether rows of several numbers are those of distributions."""
     if rows.shape[1] < 2 or not rows.size or rows.min() < 0:

@@ -83,8 +83,7 @@ class Sums:
             return
         if not (isinstance(x, np.ndarray) and isinstance(y, np.ndarray)):
             raise ModelError(f"{place} cannot be compared: it is no tensor")
-        if x.shape != y.shape:
-            raise ModelError(f"{place} has shape {y.shape}, the reference has {x.shape}")
+        check_ranks(x, y, place)
         self.add_array(x, y)
 
     def add_array(self, x: np.ndarray, y: np.ndarray) -> None:
@@ -159,6 +158,13 @@ def differ_in_size(x: Any, y: Any) -> bool:
         return len(x) != len(y) or any(map(differ_in_size, x, y))
     are_tensors = isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
     return are_tensors and x.ndim == y.ndim and x.shape != y.shape
+
+
+def check_ranks(x: Any, y: Any, place: str) -> None:
+    """Raises ModelError if what a model gave has another rank than the reference; ``place`` names it."""
+    are_tensors = isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
+    if are_tensors and x.ndim != y.ndim:
+        raise ModelError(f"{place} has shape {y.shape}, the reference has {x.shape}")
 
 
 def _product(x: np.ndarray, y: np.ndarray) -> float:

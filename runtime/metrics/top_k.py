@@ -9,14 +9,15 @@ import numpy as np
 from qc.ir.errors import UsageError
 
 from .metric import OutputMetric
+from .rows import lost_rows
 from .sums import differ_in_size, is_floating
 
 
 class TopK(OutputMetric):
     """The share of rows along the last axis whose largest element in the reference is among the K largest.
 
-    Of equal elements the first counts as larger; NaN is the smallest. What has other sizes than the reference
-    is left out.
+    Of equal elements the first counts as larger; NaN is the smallest, and a row of nothing else agrees with
+    no other. What has other sizes than the reference is left out.
     """
 
     name = "top-K"
@@ -47,7 +48,7 @@ class TopK(OutputMetric):
         chosen = np.take_along_axis(y, best, axis=1)
         rank = np.sum((y > chosen) | ((y == chosen) & (np.arange(classes) < best)), axis=1)
         self._rows += len(rank)
-        self._agreed += int(np.count_nonzero(rank < self._k))
+        self._agreed += int(np.count_nonzero((rank < self._k) & ~lost_rows(x, y)))
 
     def value(self) -> float | None:
         return self._agreed / self._rows if self._rows else None

@@ -30,7 +30,7 @@ _SIGN = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class MomentSums:
     """Sums of elements and of their products.
 
     Attributes:
@@ -44,10 +44,10 @@ class Moments:
     sums: ExactSum
     products: ExactSum
 
-    def merge(self, other: Moments) -> Moments:
+    def merge(self, other: MomentSums) -> MomentSums:
         """The sums over all positions of both."""
         positions = self.positions + other.positions
-        return Moments(positions, self.sums.merge(other.sums), self.products.merge(other.products))
+        return MomentSums(positions, self.sums.merge(other.sums), self.products.merge(other.products))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ class TensorStatistics:
     ends: ExactSum
     ranks: np.ndarray | None = None
     counts: np.ndarray | None = None
-    moments: Moments | None = None
+    moments: MomentSums | None = None
 
     def __post_init__(self) -> None:
         # Adding 0 turns -0 into +0, so that the order of merging cannot show in the sign of a zero.
@@ -283,7 +283,7 @@ class TensorStatistics:
             moments = None
             if observation.kind in ("moments", "gram"):
                 sums, products = (ExactSum.from_arrays(arrays, name) for name in ("sums", "products"))
-                moments = Moments(int(arrays["positions"]), sums, products)
+                moments = MomentSums(int(arrays["positions"]), sums, products)
             ranks, counts = (
                 arrays[name] if observation.kind == "histogram" else None for name in ("ranks", "counts")
             )
@@ -307,7 +307,7 @@ class RunningSums:
     """Summaries that grow with every feed: of several whole tensors, or of one with its channels.
 
     A feed brings arrays: ``minimum`` and ``maximum`` (float32), ``count`` and ``nonfinite`` (int64), and with
-    moments ``sums`` and ``products`` (float64) and ``positions`` (int64), see :class:`Moments`.
+    moments ``sums`` and ``products`` (float64) and ``positions`` (int64), see :class:`MomentSums`.
     """
 
     def __init__(self, size: int) -> None:
@@ -350,7 +350,7 @@ class RunningSums:
             none = ExactSum.zero((len(self._minimum),))  # before the first feed
             kept = slice(place, place + 1) if observation.is_whole else ...
             sums, products = (self._sums.get(name, none).copy(kept) for name in ("sums", "products"))
-            moments = Moments(counts["positions"], sums, products)
+            moments = MomentSums(counts["positions"], sums, products)
         ranks, filled = (None, None) if bins is None else _sparse(bins)
         return TensorStatistics(
             observation,

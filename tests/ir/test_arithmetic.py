@@ -268,3 +268,12 @@ def test_groups_and_scales_line_up(x: np.ndarray, encoding: Encoding) -> None:
     assert highest.shape == encoding.scale.shape
     over = Encoding(encoding.spec, np.ones_like(encoding.scale), encoding.zero_point)
     assert (spread(highest, over, SHAPE) >= x).all()
+
+
+@pytest.mark.parametrize(
+    ("format", "zero_point"),
+    [("uint8", 300), ("int4", -9), ("int8", 2.0**40), ("uint8", np.nan), ("float8e5m2", 1)],
+)
+def test_a_zero_point_outside_the_format_is_refused(format: str, zero_point: float) -> None:
+    with pytest.raises(UsageError, match=f"every zero point of {format} must be"):
+        Encoding(QuantSpec.of(format), np.asarray(1.0), np.asarray(zero_point))

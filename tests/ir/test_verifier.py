@@ -216,3 +216,23 @@ def test_a_cycle_in_the_input() -> None:
 def test_values_that_nothing_reads_may_be_anything() -> None:
     model = lift(parse("g (float[2] x) => (float[2] y) { a = Neg(x) y = Abs(x) }"))
     verify(model)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "attributes", "said"),
+    [
+        ("ReduceMean", 1, {"axes": [1]}, "has the attribute 'axes', which its operator has not in opset 21"),
+        ("Relu", 2, {}, "has 2 inputs, its operator 1 to 1 in opset 21"),
+        ("Gemm", 1, {}, "has 1 inputs, its operator 2 to 3 in opset 21"),
+    ],
+)
+def test_an_op_that_a_pass_made_has_the_form_of_its_operator(
+    op_type: str, inputs: int, attributes: dict[str, object], said: str
+) -> None:
+    model = lift(parse(MODEL.replace("g (", '<ir_version: 10, opset_import: ["" : 21]> g (', 1)))
+    x = value(model.graph, "x")
+    rewriter = Rewriter(model)
+    with rewriter.action("test", x):
+        rewriter.add_op(model.graph, op_type, [x] * inputs, ["made"], attributes)
+    with pytest.raises(VerificationError, match=said):
+        verify(model)

@@ -313,6 +313,87 @@ def test_what_is_not_known_stays() -> None:
     assert ir.action_count == again
 
 
+def of_one_operator(op_type: str, of_model: int, **attributes: object) -> ModelProto:
+    """An operator of ONNX Runtime on the codes of one tensor."""
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node(op_type, ["q", "s", "z", "t", "z"], ["r"], domain="com.microsoft", **attributes),
+        helper.make_node("DequantizeLinear", ["r", "t", "z"], ["y"]),
+    ]
+    numbers = {"s": np.float32(0.02), "t": np.float32(1 / 256), "z": np.uint8(0)}
+    constants = [numpy_helper.from_array(np.asarray(array), name) for name, array in numbers.items()]
+    outputs = [floats("y", None, None, None)]
+    return model_of(nodes, [floats("x", 2, 3, 4)], outputs, constants, of_model, ["com.microsoft"])
+
+
+@pytest.mark.parametrize(
+    ("opset", "own", "axis", "is_float"),
+    [
+        (17, 11, 1, False),
+        (17, 11, 2, True),
+        (17, 11, -1, True),
+        (17, 13, 1, True),
+        (12, 13, 1, False),
+        (12, 13, None, True),
+    ],
+)
+def test_a_softmax_means_the_axes_of_its_own_opset(
+    opset: int, own: int, axis: int | None, is_float: bool
+) -> None:
+    given = {} if axis is None else {"axis": axis}
+    model = of_one_operator("QLinearSoftmax", opset, opset=own, **given)
+    result = qc.compile(model, "dequantize", threads=1)
+    assert any("ops were left that compute with codes" in note for note in result.notes) != is_float
+    feed = {"x": np.random.default_rng(0).uniform(0, 4, (2, 3, 4)).astype(np.float32)}
+    found, expected = run_model(result.float_model, feed)["y"], run_model(model, feed)["y"]
+    np.testing.assert_allclose(found, expected, atol=0.02)
+
+
+@pytest.mark.parametrize("opset", [17, 18])
+def test_a_mean_has_its_axes_as_its_opset_has_them(opset: int) -> None:
+    model = of_one_operator("QLinearReduceMean", opset, axes=[1, 2], keepdims=1)
+    made = qc.compile(model, "dequantize", threads=1).float_model
+    onnx.checker.check_model(made, full_check=True)
+    assert [node.op_type for node in made.graph.node] == ["ReduceMean"]
+    feed = {"x": np.random.default_rng(0).uniform(0, 4, (2, 3, 4)).astype(np.float32)}
+    mean = feed["x"].mean((1, 2), keepdims=True)  # ONNX Runtime does not run the operator on a CPU
+    np.testing.assert_allclose(run_model(made, feed)["y"], mean, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(8, 2), (8, 4), (6, 3)])
+def test_a_float_weight_that_is_rounded_in_blocks(shape: tuple[int, int]) -> None:
+    """Also where there are as many blocks as columns in all."""
+    generator, blocks = np.random.default_rng(0), {"axis": 0, "block_size": 2}
+    numbers = {
+        "w": generator.normal(size=shape),
+        "s": generator.uniform(0.01, 0.05, (shape[0] // 2, shape[1])),
+    }
+    constants = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in numbers.items()]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["w", "s"], ["q"], **blocks, output_dtype=TensorProto.INT8),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["d"], **blocks),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    model = model_of(nodes, [floats("x", 8, shape[0])], [floats("y", 8, shape[1])], constants)
+    made = qc.compile(model, "dequantize", threads=1).float_model
+    assert [node.op_type for node in made.graph.node] == ["MatMul"]
+    feed = {"x": np.eye(8, shape[0], dtype=np.float32)}
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
+
+
+def test_codes_that_are_read_along_another_axis_stay() -> None:
+    numbers = {"w": np.eye(4), "s": np.arange(1, 5)}
+    constants = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in numbers.items()]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["w", "s"], ["q"], axis=0),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["d"], axis=1),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    model = model_of(nodes, [floats("x", 4, 4)], [floats("y", 4, 4)], constants)
+    ir, _, _ = apply("dequantize", model)
+    assert [op.op_type for op in ir.graph.ops()] == ["QuantizeLinear", "DequantizeLinear", "MatMul"]
+
+
 def test_codes_that_are_read_with_another_zero_point_stay() -> None:
     model = parse(
         """

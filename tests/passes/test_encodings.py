@@ -241,6 +241,15 @@ def wrong(**changes: Any) -> str:
             "f, activation_encodings, 'x': 'scale' holds nan, which is not finite",
         ),
         (wrong().replace("0.5", "1e999"), "'scale' holds inf, which is not finite"),
+        (wrong(scale=[10**400]), "'scale' holds 10000000... (401 digits), which is not finite in float64"),
+        (wrong(bw=10**400), "'bw' is 10000000... (401 digits); it must be 2 to 32"),
+        (wrong().replace("0.5", "1" * 5000), "f is not valid JSON"),
+        (wrong(scale=[1e-320]), "'x': 'scale' holds 9.99989e-321, which is 0 in float32"),
+        (wrong(scale=[1e39]), "'x': 'scale' holds 1e+39, which is infinite in float32"),
+        (wrong(offset=[-300]), "'x': 'offset' gives zero the code 300, but those of uint8 are 0 to 255"),
+        (wrong(offset=[5]), "'offset' gives zero the code -5, but those of uint8 are 0 to 255"),
+        (wrong(offset=[-1e30]), "'offset' gives zero the code 1e+30, but"),
+        (wrong(offset=[5], is_sym=True), "gives zero the code -133, but those of int8 are -128 to 127"),
         (wrong(scale=["1"]), "'scale' must hold numbers, not the text '1'"),
         (wrong(scale=[]), "'scale' is an empty list"),
         (wrong(scale=[1.0, 2.0]), "'offset' has 1 numbers for 2 scales"),
@@ -272,7 +281,9 @@ def test_what_is_wrong_is_named(text: str, said: str) -> None:
     ("changes", "said"),
     [
         ({"output_dtype": "int9x"}, "'output_dtype' is not known"),
-        ({"y_zero_point": 300}, "'y_zero_point' holds a number that uint8 does not have"),
+        ({"y_zero_point": 300}, "'y_zero_point' gives zero the code 300, but those of uint8 are 0 to 255"),
+        ({"y_zero_point": 1.5}, "'y_zero_point' holds a number that uint8 does not have"),
+        ({"axis": 10**400}, "'axis' is 10000000... (401 digits); it must be -64 to 63"),
         ({"y_zero_point": [1, 2]}, "'y_zero_point' has the shape (2,), the scale ()"),
         ({"y_scale": [1.0, 2.0]}, "'axis' is missing, but there are several scales"),
         ({"y_scale": [[1.0], [2.0]], "axis": 0}, "'block_size' is missing, but the scales are nested"),
@@ -310,6 +321,21 @@ def test_activations_of_32_bits_there_and_back(symmetric: bool, offset: int, ver
         again["activation_encodings"]
         == content(dump_encodings(Document("1.0.0", [before])))["activation_encodings"]
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"offset": -300.0}, "'w': 'offset' gives zero the code 300, but those of uint8 are 0 to 255"),
+        ({"scale": [0.5, 0.25]}, "'w': 'scale' must be one number, not a list"),
+        ({"min": [0.0]}, "'w': 'min' must be one number, not a list"),
+    ],
+)
+def test_what_is_wrong_in_version_0_6(changes: dict[str, Any], said: str) -> None:
+    entry = {"bitwidth": 8, "dtype": "int", "is_symmetric": "False", "scale": 1.0, "offset": 0.0, **changes}
+    with pytest.raises(UsageError) as caught:
+        parse_encodings(json.dumps({"version": "0.6.1", "param_encodings": {"w": [entry]}}), "f")
+    assert said in str(caught.value)
 
 
 def test_ends_that_contradict_the_scale() -> None:

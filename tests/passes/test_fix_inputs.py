@@ -72,11 +72,18 @@ def test_auto_fixes_them_too() -> None:
         ("x=1", r"'x' is float\[4,8\]; only an input of one number can be fixed"),
         ("rate=1.5", "1.5 is no number for 'rate', which is int64"),
         ("rate", "'rate' is not of the form NAME=NUMBER"),
+        ("rate=1e400", "'rate=1e400' is not of the form NAME=NUMBER, with a finite number"),
+        ("rate=nan", "'rate=nan' is not of the form NAME=NUMBER, with a finite number"),
     ],
 )
 def test_wrong_values_are_named(value: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         qc.compile(parse(TEXT), data=feeds(8000), target="qnn-htp", fix_inputs=(value,))
+
+
+def test_values_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(UsageError, match="fix-inputs: 'rate' cannot be both 8000 and 16000"):
+        qc.compile(parse(TEXT), data=feeds(8000), target="qnn-htp", fix_inputs=("rate=8000", "rate=16000"))
 
 
 def test_a_result_is_compared_with_the_float_model_that_has_the_same_inputs() -> None:

@@ -66,7 +66,7 @@ def test_data_must_have_the_lengths() -> None:
         fixed("N=2")
 
 
-@pytest.mark.parametrize("lengths", ["M=2", "N=0", "N"])
+@pytest.mark.parametrize("lengths", ["M=2", "N=0", "N", "N=9223372036854775808", "N=" + "9" * 5000])
 def test_what_is_no_free_dimension_or_no_length_is_refused(lengths: str) -> None:
     with pytest.raises(UsageError, match=r"names 'M', which no input has|is not of the form NAME=N"):
         fixed(lengths)

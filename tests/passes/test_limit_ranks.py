@@ -146,6 +146,9 @@ NORMALIZED = (random(16), random(16))
         (of_one_op("ReduceMax", np.array([2, -3]), keepdims=0, shape=OFFSETS), 5),
         (of_one_op("ReduceSum", np.array([1, 3]), shape=OFFSETS, opset=13), 5),
         (of_one_op("ReduceMean", axes=[1, 2], shape=OFFSETS, opset=17), 5),
+        (of_one_op("ReduceMean", shape=OFFSETS, opset=18), 5),  # along all axes, which it need not name
+        (of_one_op("ReduceSum", shape=OFFSETS, opset=13), 5),
+        (of_one_op("ReduceMax", shape=OFFSETS, opset=17), 5),
         (of_one_op("Tile", np.array([1, 1, 1, 2, 1, 1]), shape=OFFSETS), 5),
         (of_one_op("Expand", np.array([6, 5, 4, 3, 4, 2]), shape=OFFSETS), 5),
         (of_one_op("GlobalMaxPool"), 4),

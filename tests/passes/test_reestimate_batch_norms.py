@@ -10,9 +10,13 @@ import pytest
 from support.models import parse, random_feeds
 from support.pipelines import PLACE, Feeds, apply, artifact, run_model
 
+from qc.ir import lift
 from qc.ir.errors import DataError
+from qc.ir.facts.constants import constant_numbers
 from qc.ir.model import Model
+from qc.ir.rewriter import Rewriter
 from qc.passes import PassContext
+from qc.passes.optimize.reestimate_batch_norms import ChannelMoments, _BatchNorm
 from qc.runtime import expose_tensors
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -97,6 +101,27 @@ def test_a_channel_that_has_died_keeps_its_deviation() -> None:
     made = artifact(reestimated(source, feeds)[1], "simulation")
     assert np.isfinite(run_model(made, feeds[0])["y"]).all()
     np.testing.assert_allclose(moments(made, feeds, "n")[0], moments(source, feeds, "n")[0], atol=1e-3)
+
+
+def test_what_has_no_deviation_stays() -> None:
+    """A variance that is left of the digits of two large squares is none; nor is there anything by 0."""
+    model = lift(
+        parse(
+            """g (float[4, 3, 8, 8] x) => (float[4, 3, 8, 8] y)
+                <float[3] scale, float[3] shift, float[3] mean = {0.5, 0.5, 0.5}, float[3] var = {4, 0, 1}> {
+                y = BatchNormalization<epsilon = 0.0>(x, scale, shift, mean, var)
+            }"""
+        )
+    )
+    norm = _BatchNorm.of(model, next(iter(model.graph.ops())))
+    assert norm is not None
+    wanted = ChannelMoments(np.array([3e6, 1.0, 1.0]), np.array([1e-3, 0.0, 1.0]))
+    found = ChannelMoments(np.array([3e6, 2.0, 2.0]), np.array([1e-9, 0.0, 4.0]))
+    norm.change(Rewriter(model), wanted, found)
+    (op,) = model.graph.ops()
+    mean, variance = (constant_numbers(value) for value in model.graph.op_inputs(op)[3:])
+    np.testing.assert_array_equal(mean, [0.5, 0.5, 1.0])
+    np.testing.assert_array_equal(variance, [4, 0, 4])
 
 
 FIRST, SECOND = (line for line in NETWORK.splitlines() if "BatchNormalization" in line)

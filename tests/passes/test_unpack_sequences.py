@@ -17,13 +17,23 @@ def left(ops: str, opset: int = 18) -> list[str]:
         int64 zero = {{0}}, int64 one = {{1}}, int64 two = {{2}}, int64 four = {{4}}, int64 last = {{-1}},
         int64[2] parts = {{1, 3}}
     > {{ {ops} }}""")
-    ir, _, _ = apply("unpack-sequences, eliminate-identity, eliminate-dead-code", model)
+    ir, _, _ = apply("unpack-sequences, fold-constants, eliminate-identity, eliminate-dead-code", model)
     made = lower(ir)
     check(made)
     for feed in random_feeds(model):
         feed["n"] = np.array(1)
         np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], atol=1e-6)
     return [node.op_type for node in made.graph.node]
+
+
+def test_the_pass_folds_nothing_itself() -> None:
+    """How large constants may become is for fold-constants, which the pipelines have behind it."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[4, 6] x, float[4, 6] z) => (float[4, 6] y) {
+        s = SequenceConstruct(x, z) n = SequenceLength(s) f = Cast<to = 1>(n) y = Mul(x, f)
+    }""")
+    made = lower(apply("unpack-sequences", model)[0])
+    assert "Cast" in {node.op_type for node in made.graph.node}
 
 
 @pytest.mark.parametrize(

@@ -288,3 +288,6 @@ def test_a_group_of_commands_shows_its_help_and_what_is_nearly_the_word(qc) -> N
     assert shown.out == qc("encodings", "--help").out
     wrong = qc("encodings", "chek", "a", "b")
     assert wrong.code == 2 and "no such command 'chek' (did you mean 'check'?); 'qc enc" in wrong.err
+    file = qc("data", "model.onnx")
+    said = "no such command 'model.onnx', which is a file; name one of these in front of it: preview"
+    assert file.code == 2 and said in file.err

@@ -84,6 +84,16 @@ def test_comparing(qc, files) -> None:
     assert document["equal"] == ["x", "r", "y", "w1", "w2"]
 
 
+def test_checking_scales_of_blocks_that_overflow(qc, files) -> None:
+    made = json.loads(Path("lpbq_1.0.0.encodings").read_text())
+    entry = next(entry for entry in made["param_encodings"] if entry["name"] == "w2")
+    entry["scale"] = [3e38] * len(entry["scale"])  # which a block multiplies by up to 16
+    Path("large.encodings").write_text(json.dumps(made))
+    result = qc("encodings", "check", "large.encodings", "aimet.onnx")
+    assert result.code != 0 and result.code != 6
+    assert "large.encodings': 'w2': every scale must be finite" in result.out
+
+
 def test_checking_against_a_model(qc, files) -> None:
     good = qc("encodings", "check", "lpbq_2.0.0.encodings", "aimet.onnx")
     assert (good.code, good.out) == (0, "7 encodings, all of them fit the model\n")

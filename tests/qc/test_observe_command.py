@@ -135,6 +135,15 @@ def statistics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_there_are_no_more_processes_than_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("two.npz", image=np.zeros((2, 1, 8, 8), np.float32))
+    assert main(["observe", MODEL, "--data", "two.npz", "--jobs", "500", "-o", "two.stats.npz"]) == 0
+    assert "2 samples are divided among 2 processes, not 500" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

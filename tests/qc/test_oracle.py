@@ -104,7 +104,8 @@ def test_gains_go_in_the_direction_of_the_metric(tmp_path: Path) -> None:
     assert sqnr.gain(10, 12) == 2 and largest.gain(3, 1) == 2
     assert sqnr.gain(math.inf, math.inf) == 0
     assert cosine.gain(math.nan, 0.5) == math.inf
-    assert cosine.gain(0.5, math.nan) == 0
+    assert cosine.gain(0.5, math.nan) == -math.inf
+    assert cosine.gain(math.nan, math.nan) == 0
     (tmp_path / "user.py").write_text("def loss(outputs):\n    return 1\n")
     oracle = parse_oracle(f"{tmp_path}/user.py:loss > 0.5")
     assert isinstance(oracle, MetricOracle)

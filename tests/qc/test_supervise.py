@@ -6,12 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from support.models import parse
+
+from qc.cli import run
+from qc.cli.supervise import EndedBySignal
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="commands run in a fork")
 
@@ -136,11 +140,43 @@ def test_an_interrupt_of_both_processes_is_one() -> None:
     assert process.wait(30) == 7
 
 
+def test_an_end_that_both_processes_are_asked_for_is_one() -> None:
+    """As by timeout, which ends a whole group."""
+    process = started(
+        "\n    ".join(["try: ready(); time.sleep(60)", "finally: time.sleep(1); print('clean', flush=True)"])
+    )
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(30) == -signal.SIGTERM
+    assert process.stdout is not None and process.stdout.read() == "clean\n"
+
+
+def test_an_end_that_takes_too_long_is_at_once_and_without_a_word() -> None:
+    process = started(
+        "import atexit; atexit.register(lambda: (ready(), time.sleep(60))); ready(); time.sleep(60)"
+    )
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    time.sleep(2.2)  # what comes sooner is the same signal
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == -signal.SIGTERM
+    assert process.stderr is not None and process.stderr.read() == ""
+
+
+def test_an_end_within_an_import_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    def import_native(*_: object, **__: object) -> None:
+        raise ImportError("initialization failed") from EndedBySignal(143)
+
+    monkeypatch.setattr(run.cli, "main", import_native)
+    with pytest.raises(EndedBySignal):
+        run.run([])
+
+
 def started(does: str) -> subprocess.Popen[str]:
     """A supervised process, as a group of its own, that began to do something."""
     process = subprocess.Popen(
         [sys.executable, "-c", WAITING.format(does)],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )

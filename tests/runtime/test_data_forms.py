@@ -120,6 +120,10 @@ def test_the_other_layout_is_noticed_and_transposed(tmp_path: Path) -> None:
     assert equal(files, [{"picture": right[i : i + 1]} for i in range(2)])
     np.savez(tmp_path / "a.npz", picture=right)  # what fits as it is, is left
     assert equal(files := load_data(DataFiles(tmp_path, layout="nchw"), [PICTURE]), [{"picture": right}])
+    assert files.idle_layout == "nchw"
+    np.savez(tmp_path / "0.npz", picture=other)  # read before the other
+    both = load_data(DataFiles(tmp_path, layout="nchw"), [PICTURE])
+    assert len(list(both)) == 2 and both.idle_layout is None, "one that was transposed is enough"
     last = InputInfo("picture", TensorProto.FLOAT, (1, "h", "w", 3))
     with pytest.raises(DataError, match="your data is NCHW: --layout nhwc"):
         list(load_data(right, [last]))

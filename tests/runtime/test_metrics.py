@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 from support.models import parse
 
 import qc.runtime.metrics
-from qc.ir.errors import DataError, UsageError
+from qc.ir.errors import DataError, ModelError, UsageError
 from qc.runtime import evaluate, load_labels, parse_metric
 from qc.runtime.metrics.ctc import edit_distance
 from qc.runtime.metrics.metric import Sample
@@ -317,6 +317,32 @@ def test_likelihood_is_the_exponential_of_the_divergence() -> None:
     assert one_output("likelihood", p, q) == pytest.approx(expected)
     assert one_output("likelihood", np.log(p) + 3, np.log(q) - 1) == pytest.approx(expected)
     assert one_output("likelihood", p, p) == 1
+
+
+@pytest.mark.parametrize("shape", [(8, 3), (8, 1), (2, 3, 4, 5)])
+@pytest.mark.parametrize("text", ["top-1", "expected-accuracy", "expected-iou", "likelihood"])
+def test_rows_of_nan_agree_with_nothing_but_such_rows(text: str, shape: tuple[int, ...]) -> None:
+    if text == "likelihood" and shape[1] == 1:
+        return  # it is of several classes
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    none = np.full(shape, np.nan, np.float32)
+    assert one_output(text, x, none) == pytest.approx(0, abs=1e-9)
+    assert one_output(text, x, x) == 1
+    half = np.concatenate([x[: len(x) // 2], none[len(x) // 2 :]])
+    assert 0 <= one_output(text, x, half) < 1
+    if text != "expected-iou":
+        assert one_output(text, half, half) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["top-1", "expected-accuracy", "expected-iou", "likelihood", "sqnr", "cosine", "max-error", "equal"],
+)
+def test_other_ranks_are_told(text: str) -> None:
+    with pytest.raises(
+        ModelError, match=r"output 'y' on feed 0 has shape \(3,\), the reference has \(2, 3\)"
+    ):
+        one_output(text, np.zeros((2, 3), np.float32), np.zeros(3, np.float32))
 
 
 @given(st.lists(st.integers(0, 3), max_size=7), st.lists(st.integers(0, 3), max_size=7))

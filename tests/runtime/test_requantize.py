@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-
-from qc.ir.quant.requantize import (
-    Arithmetic,
+from support.requantize import (
     quantize_in_float16,
     requantize,
     requantize_matmul,
@@ -23,7 +21,9 @@ from qc.ir.quant.requantize import (
     requantize_quotient,
     requantize_sum,
 )
-from qc.ir.quant.requantize_normalization import requantize_normalization, requantize_softmax
+from support.requantize_normalization import requantize_normalization, requantize_softmax
+
+from qc.ir.quant.device_arithmetic import Arithmetic
 from qc.ir.quant.spec import Encoding, QuantSpec
 from qc.runtime.native.library import library_path
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import Executor as Pool
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -58,6 +61,52 @@ def same(first: ModelStatistics, second: ModelStatistics) -> bool:
         one.keys() == other.keys() and all(one[key].tobytes() == other[key].tobytes() for key in one)
         for one, other in pairs
     )
+
+
+class Interrupting(ThreadPoolExecutor):
+    """A pool whose process is asked to end when it takes the first shard."""
+
+    taken = 0
+
+    def submit(self, *arguments: Any, **more: Any) -> Future[Any]:
+        self.taken += 1
+        os.kill(os.getpid(), signal.SIGTERM)
+        return super().submit(*arguments, **more)
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals cannot be held back here")
+def test_the_end_waits_until_all_workers_are_started(digits: ModelProto) -> None:
+    """A pool that is left before never tells its processes to end, and this one waits for them for ever."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(143)
+
+    before, tested = signal.signal(signal.SIGTERM, end), threading.Event()
+    another = threading.Thread(target=tested.wait)  # which takes the signal, as it does not hold it back
+    another.start()
+    try:
+        with Interrupting(1) as pool, pytest.raises(SystemExit):
+            ShardedExecutor(SINGLE, pool, 3).observe(digits, REQUESTS, IMAGES)
+        assert pool.taken == 3
+    finally:
+        tested.set()
+        another.join()
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_there_are_no_more_shards_than_samples(digits: ModelProto) -> None:
+    feeds = [{"image": np.full((1, 1, 8, 8), index, np.float32)} for index in range(3)]
+    tasks: list[object] = []
+
+    class Counting(ThreadPoolExecutor):
+        def submit(self, *arguments: Any, **more: Any) -> Future[Any]:
+            tasks.append(arguments)
+            return super().submit(*arguments, **more)
+
+    with Counting(2) as pool:
+        found = ShardedExecutor(SINGLE, pool, 8).observe(digits, REQUESTS, feeds)
+    assert len(tasks) == 3
+    assert same(found, SINGLE.observe(digits, REQUESTS, feeds))
 
 
 def test_four_shards_merged_in_any_order_equal_one_run(

@@ -154,7 +154,9 @@ class Random:
             self.rewriter.add_defaults(self.graph, [given])
 
     def edit_add_op(self) -> None:
-        op = self.rewriter.add_op(self.graph, "Sum", [self.value(), None, self.value()], ["sum"], {"k": 1})
+        # Of a domain of its own, as the verifier knows which attributes an operator of ONNX has.
+        given = [self.value(), None, self.value()]
+        op = self.rewriter.add_op(self.graph, "Sum", given, ["sum"], {"k": 1}, "made")
         result = self.graph.op_outputs(op)[0]
         assert result is not None
         self.rewriter.set_type(result, ValueType(TensorProto.FLOAT, (2,)))

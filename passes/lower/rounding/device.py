@@ -10,7 +10,7 @@ import numpy as np
 from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
-from qc.ir.quant.requantize import Arithmetic
+from qc.ir.quant.device_arithmetic import Arithmetic
 from qc.ir.quant.spec import Quantizer
 from qc.ir.rewriter import Rewriter
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qc.ir.graph import Op
-from qc.ir.quant.requantize import Arithmetic
+from qc.ir.quant.device_arithmetic import Arithmetic
 from qc.ir.quant.spec import PerTensor, Quantizer
 
 _MATRIX, _VECTOR = Arithmetic.MATRIX.value, Arithmetic.VECTOR.value

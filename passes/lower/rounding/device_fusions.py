@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from qc.ir.graph import Op, Value
-from qc.ir.quant.requantize import Arithmetic
+from qc.ir.quant.device_arithmetic import Arithmetic
 from qc.ir.quant.spec import Quantizer
 from qc.ir.rewriter import Rewriter
 

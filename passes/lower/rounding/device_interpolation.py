@@ -8,7 +8,7 @@ import numpy as np
 
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op
-from qc.ir.quant.requantize import Arithmetic
+from qc.ir.quant.device_arithmetic import Arithmetic
 from qc.ir.quant.spec import Quantizer
 
 from .device_writer import Writer

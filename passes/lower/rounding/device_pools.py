@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qc.ir.graph import Op, Value, ValueType
-from qc.ir.quant.requantize import Arithmetic
+from qc.ir.quant.device_arithmetic import Arithmetic
 from qc.ir.quant.spec import Quantizer
 
 from .device_writer import Writer

@@ -8,7 +8,7 @@ import numpy as np
 
 from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Op
-from qc.ir.quant.requantize import Arithmetic
+from qc.ir.quant.device_arithmetic import Arithmetic
 
 # The device has four dimensions, the middle two of which its pooling sums up.
 _DIMENSIONS, _POOLED = 4, {1, 2}

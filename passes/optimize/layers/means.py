@@ -69,7 +69,7 @@ def _mean(build: Builder, layer: Layer) -> Value:
     shape, kind = by_channel(layer, np.zeros(layer.channels)).shape, TensorProto.FLOAT
     if not axes:
         return build.op("Identity", floats, shape=shape, type=kind)
-    return build.mean(floats, axes, shape, kind)
+    return build.along(axes, "ReduceMean", floats, shape=shape, type=kind)
 
 
 def _as(build: Builder, data: Value, elem_type: int) -> Value:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.op_traits import axes_by_input
 from qc.ir.graph import Op, Value, ValueType
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
@@ -16,8 +17,6 @@ from qc.ir.tensor_ref import TensorRef
 Shape = tuple[int | str | None, ...]
 SLICES_BY_INPUT = 10  # the first opset whose Slice takes its ends as inputs
 _SPLITS_BY_INPUT = 13  # the first opset whose Split takes the lengths as an input
-AXES_BY_INPUT = 13  # the first opset whose Unsqueeze and ReduceSum take their axes as an input
-_MEANS_BY_INPUT = 18  # the first opset whose ReduceMean does
 _BIAS_IS_OPTIONAL = 11  # the first opset whose Gemm may have none
 
 
@@ -76,18 +75,13 @@ class Builder:
 
     def unsqueeze(self, data: Value, axes: Sequence[int], shape: Shape | None) -> Value:
         """The numbers of ``data`` with axes of length 1 more."""
-        kind = data.type.elem_type
-        if self.opset < AXES_BY_INPUT:
-            return self.op("Unsqueeze", data, shape=shape, type=kind, axes=list(axes))
-        given = self.constant(np.array(axes, np.int64), "axes")
-        return self.op("Unsqueeze", data, given, shape=shape, type=kind)
+        return self.along(axes, "Unsqueeze", data, shape=shape, type=data.type.elem_type)
 
-    def mean(self, data: Value, axes: Sequence[int], shape: Shape | None, type: int | None = None) -> Value:
-        """The mean along axes, which keep a length of 1."""
-        if self.opset < _MEANS_BY_INPUT:
-            return self.op("ReduceMean", data, shape=shape, type=type, axes=list(axes))
-        given = self.constant(np.array(axes, np.int64), "axes")
-        return self.op("ReduceMean", data, given, shape=shape, type=type)
+    def along(self, axes: Sequence[int], op_type: str, data: Value, **more: Any) -> Value:
+        """The result of a new op along axes, such as ReduceMean; ``more`` is what :meth:`op` takes."""
+        if not axes_by_input(op_type, self.opset):
+            return self.op(op_type, data, axes=list(axes), **more)
+        return self.op(op_type, data, self.constant(np.array(axes, np.int64), "axes"), **more)
 
     def places(self, data: Value, axis: int) -> Value:
         """The numbers of all places along an axis, int64."""

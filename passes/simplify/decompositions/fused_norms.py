@@ -6,7 +6,7 @@ import numpy as np
 
 from qc.ir.graph import Op, Value
 
-from .builder import AXES_BY_INPUT, Builder, Writer
+from .builder import Builder, Writer
 
 _NORMALIZES = 17  # the first opset with a LayerNormalization
 _SCALES = 23  # the first with an RMSNormalization
@@ -124,13 +124,9 @@ def _normalized(build: Builder, op: Op, data: Value, scale: Value, shift: Value 
 
 def _mean(build: Builder, data: Value) -> Value:
     shape = data.type.shape
-    return build.mean(data, [-1], (*shape[:-1], 1) if shape else None)
+    return build.along([-1], "ReduceMean", data, shape=(*shape[:-1], 1) if shape else None)
 
 
 def _sum_of_rows(build: Builder, mask: Value, count: int | str | None) -> Value:
     """How many numbers of each row are 1; the others are 0."""
-    kind = mask.type.elem_type
-    if build.opset < AXES_BY_INPUT:
-        return build.op("ReduceSum", mask, shape=(count,), type=kind, axes=[1], keepdims=0)
-    axis = build.constant(np.array([1], np.int64), "axis")
-    return build.op("ReduceSum", mask, axis, shape=(count,), type=kind, keepdims=0)
+    return build.along([1], "ReduceSum", mask, shape=(count,), type=mask.type.elem_type, keepdims=0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import groupby
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -92,11 +91,8 @@ def reduced(op: Op, rank: int) -> Writer | None:
     shape = tuple(1 if place in along else n for place, n in enumerate(_shape(lengths, groups)))
 
     def write(build: Builder) -> list[Value | None]:
-        by_input = len(read) > 1
-        given = [build.constant(np.array(along, np.int64), "axes")] if by_input else []
-        attributes: dict[str, Any] = {"keepdims": 1} | ({} if by_input else {"axes": along})
         made = _reshaped(build, data, _shape(lengths, groups))
-        return [build.reshape(build.op(op.op_type, made, *given, shape=shape, **attributes), wanted)]
+        return [build.reshape(build.along(along, op.op_type, made, shape=shape, keepdims=1), wanted)]
 
     return write
 

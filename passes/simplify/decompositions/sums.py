@@ -10,7 +10,6 @@ from qc.ir.graph import Op, Value
 from .builder import Builder, Writer
 from .movement import lengths_of
 
-_AXES_BY_INPUT = 18  # the first opset whose ReduceMax has its axes as an input
 _FLOATS = np.finfo(np.float32)
 _LONGEST = 1024  # of the axis of a CumSum, whose matrix has the square of that
 
@@ -57,10 +56,8 @@ def log_sum_exp(op: Op) -> Writer | None:
     """The largest number, made finite, and the logarithm of the sum of powers of what lies around it."""
     data, *given = op.graph.op_inputs(op)
     lengths, wanted = lengths_of(data), lengths_of(op.graph.op_outputs(op)[0])
-    axes = fixed_constant(given[0]) if given else None
+    axes = fixed_constant(given[0]) if given else None  # older opsets have no input for them
     if data is None or lengths is None or wanted is None or axes is None or not axes.size:
-        return None
-    if op.graph.model.opset < _AXES_BY_INPUT:
         return None
     along = {int(axis) % len(lengths) for axis in axes.numpy().ravel()}
     kept = tuple(1 if axis in along else length for axis, length in enumerate(lengths))

@@ -31,7 +31,7 @@ class _Lookup(NamedTuple):
 
 def look_up_numbers(model: Model, rewriter: Rewriter) -> None:
     """Puts a DequantizeLinear in front of each such lookup, in the place of what is behind it."""
-    for op in [op for graph in model.graphs() for op in graph.ops() if op.is_type("Mul")]:
+    for op in [op for op in model.ops() if op.is_type("Mul")]:
         found, graph = _lookup(op), op.graph
         if found is None:
             continue

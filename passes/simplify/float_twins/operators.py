@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from qc.ir.facts.op_traits import axes_by_input
 from qc.ir.graph import Op, Value
 
 from .limits import limited
@@ -45,6 +47,7 @@ OPERATORS: Mapping[str, OnCodes] = {
     "QGemm": OnCodes("Gemm", (0, 3), 7, bias=6),
 }
 _SETTINGS = ("channels_last", "opset")  # attributes that only operators on codes have
+_ALONG_ONE_AXIS = 13  # the first opset whose Softmax is along its axis alone, and not all from there on
 
 
 def to_float(twins: FloatTwins, op: Op) -> None:
@@ -62,7 +65,10 @@ def to_float(twins: FloatTwins, op: Op) -> None:
     given += operands
     if facts.bias is not None and inputs[facts.bias] is not None:
         given.append(_bias(twins, op, facts))
-    attributes = {name: op.attribute(name) for name in op.attributes if name not in _SETTINGS}
+    attributes = _attributes(op)
+    if "axes" in attributes and axes_by_input(facts.op_type, op.graph.model.opset):
+        axes = np.array(attributes.pop("axes"), np.int64)
+        given.append(twins.rewriter.add_constant(op.graph, axes, "axes"))
     codes = op.graph.op_outputs(op)[0]
     if codes is None:
         raise NoTwin
@@ -77,6 +83,23 @@ def to_float(twins: FloatTwins, op: Op) -> None:
     else:
         end = limited(twins.rewriter, result, scale, zero_point, codes.type.elem_type)
         twins.put(codes, end, Grid(scale, zero_point))
+
+
+def _attributes(op: Op) -> dict[str, Any]:
+    """The attributes of the operator on float, by which the opset of the model means the same."""
+    found = {name: op.attribute(name) for name in op.attributes if name not in _SETTINGS}
+    return found | ({"axis": _softmax_axis(op)} if op.op_type == "QLinearSoftmax" else {})
+
+
+def _softmax_axis(op: Op) -> int:
+    """The axis of a Softmax; raises NoTwin if the opset of the model would mean other axes by it."""
+    axis, codes = op.attribute("axis", -1), op.graph.op_inputs(op)[0]
+    shape = codes.type.shape if codes is not None else None
+    is_last = axis == -1 or (shape is not None and axis == len(shape) - 1)
+    own, of_model = (opset >= _ALONG_ONE_AXIS for opset in (op.attribute("opset", 1), op.graph.model.opset))
+    if own != of_model and not is_last:
+        raise NoTwin
+    return int(axis)
 
 
 def _concat(op: Op) -> OnCodes:

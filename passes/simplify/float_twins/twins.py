@@ -32,9 +32,14 @@ class Grid(NamedTuple):
     axis: int = 1
     block_size: int = 0
 
-    def equals(self, other: Grid) -> bool:
-        """Whether both are the same numbers, computed or constant."""
-        return _same(self.scale, other.scale) and _same(self.zero_point, other.zero_point)
+    def equals(self, other: Grid, rank: int | None) -> bool:
+        """Whether both are the same numbers, computed or constant, for codes of a rank, if that is known."""
+        same_numbers = _same(self.scale, other.scale) and _same(self.zero_point, other.zero_point)
+        scale = constant_numbers(self.scale)
+        if scale is None or scale.size == 1:
+            return same_numbers
+        axes = {grid.axis % rank if rank else grid.axis for grid in (self, other)}
+        return same_numbers and len(axes) == 1 and self.block_size == other.block_size
 
 
 def _same(one: Value | None, other: Value | None) -> bool:
@@ -108,7 +113,8 @@ class FloatTwins:
         if known is None:
             self._make(codes, grid)
             known = self._open[codes]
-        if not known[1].equals(grid):
+        rank = len(codes.type.shape) if codes.type.shape is not None else None
+        if not known[1].equals(grid, rank):
             raise NoTwin
         return known[0]
 
@@ -119,7 +125,8 @@ class FloatTwins:
         inputs = op.graph.op_inputs(op)
         source = inputs[0]
         if source is not None and is_qdq(op, "QuantizeLinear") and inputs[1] is not None:
-            made = Grid(inputs[1], inputs[2] if len(inputs) > 2 else None, op.attribute("axis", 1))
+            blocks = op.attribute("block_size", 0)
+            made = Grid(inputs[1], (*inputs, None)[2], op.attribute("axis", 1), blocks)
             self.put(codes, self._before(source, codes, made), made)
         elif (
             source is not None and op.is_type("DynamicQuantizeLinear") and op.graph.op_outputs(op)[0] is codes
@@ -259,9 +266,10 @@ def _spread(parameter: np.ndarray, grid: Grid, shape: tuple[int, ...]) -> np.nda
     axis = grid.axis % len(shape)
     if grid.block_size:
         return np.repeat(parameter, grid.block_size, axis)[tuple(slice(0, n) for n in shape)]
-    if parameter.size != shape[axis]:
+    aligned = tuple(length if i == axis else 1 for i, length in enumerate(shape))
+    if parameter.shape not in (aligned, (shape[axis],)):
         raise NoTwin
-    return parameter.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    return parameter.reshape(aligned)
 
 
 def _is_dynamic(grid: Grid) -> bool:

@@ -47,7 +47,7 @@ class Inspect(Command):
 
 
 def _facts(path: Path, model: Model) -> Iterator[Fact]:
-    ops = [op for graph in model.graphs() for op in graph.ops()]
+    ops = model.ops()
     yield "model", _header(path, model)
     yield "inputs", _interface(value for value in model.graph.inputs if value.const is None)
     defaults = [value for value in model.graph.inputs if value.const is not None]
@@ -146,9 +146,8 @@ def _supergroup_facts(model: Model) -> Iterator[Fact]:
     claimed = {op for match in (*matches, *larger) for op in match.ops}
     alone = Counter(
         _kind(op)
-        for graph in model.graphs()
-        for op in graph.ops()
-        if op not in claimed and any(value is not None and value.is_float for value in graph.op_inputs(op))
+        for op in model.ops()
+        if op not in claimed and any(value is not None and value.is_float for value in op.graph.op_inputs(op))
     )
     if alone:
         yield "outside", _counts(alone)

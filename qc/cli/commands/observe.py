@@ -62,11 +62,8 @@ class Observe(Command):
         if self.shard is not None and data is not None:
             data = data.shard(self.shard[0] - 1, self.shard[1])
         with RichProgress(standard_error()) as progress:
-            compilation = replace(
-                task.compilation,
-                data=data,
-                executor=executor(task.compilation, self.collecting, identify_feeds=True),
-                progress=progress,
-            )
+            compilation = replace(task.compilation, data=data, progress=progress)
+            collects = executor(compilation, self.collecting, identify_feeds=True)
+            compilation = replace(compilation, executor=collects)
             statistics = compilation.observe(self.also_for)
         write_statistics(statistics, output, self.job.quiet, part=self.shard)

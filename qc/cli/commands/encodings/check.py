@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from rich.text import Text
 
 import qc
-from qc.ir.errors import DemandError
+from qc.ir.errors import DemandError, UsageError
 from qc.ir.facts.scopes import tensors_by_name
 from qc.ir.model import Model
 from qc.options import argument
 from qc.passes.encodings import (
     Document,
+    encoding_of,
 )
 from qc.rendering.words import count, printable
 
@@ -53,3 +54,8 @@ def _problems(document: Document, model: Model) -> Iterator[str]:
             yield f"'{record.name}': the model has no such tensor"
         elif value.type.elem_type and not value.is_float:
             yield f"'{record.name}': it is {value.type}, not a float tensor"
+        else:
+            try:
+                encoding_of(record, value.const.shape if value.const is not None else (), document.source)
+            except UsageError as error:
+                yield str(error)

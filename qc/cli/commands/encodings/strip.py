@@ -71,4 +71,4 @@ class Strip(Command):
 
 def _rounding_ops(model: Model) -> int:
     names = ("QuantizeLinear", "DequantizeLinear")
-    return sum(op.op_type in names for graph in model.graphs() for op in graph.ops())
+    return sum(op.op_type in names for op in model.ops())

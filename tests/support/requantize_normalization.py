@@ -1,15 +1,16 @@
 """How a device makes codes of softmax and normalizations: the numpy definition that the kernels must equal.
 
-As in :mod:`qc.ir.quant.requantize` it is Qualcomm's HTP, found by offering models of one op to its emulator.
+As in ``requantize.py`` it is Qualcomm's HTP, found by offering models of one op to its emulator.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from qc.ir.quant.spec import Encoding
+
 from .polynomials import FRACTION_BITS, RESULT_BITS, power_of_two, reciprocal
 from .requantize import on_grid, round_half_up, steps_of
-from .spec import Encoding
 
 # Rows of so many numbers are computed otherwise than shorter ones: what distances are multiplied by has
 # few bits then.

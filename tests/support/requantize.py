@@ -11,12 +11,12 @@ of the grid where there is one.
 
 from __future__ import annotations
 
-import enum
-
 import numpy as np
 
+from qc.ir.quant.device_arithmetic import Arithmetic
+from qc.ir.quant.spec import Encoding
+
 from .polynomials import RESULT_BITS, reciprocal
-from .spec import Encoding
 
 _VECTOR_BITS, _MATRIX_BITS, _SUM_BITS = 15, 11, 13
 # The matrix unit keeps so many of the bits of a sum that are worth less than a code, or more by one.
@@ -39,34 +39,6 @@ _COLUMN_BITS, _RECIPROCAL_BITS = 11, 16
 _LEAST_BY_ZERO = -3
 # Codes of uint8 differ from a zero point by no more.
 _MOST_STEPS = 255
-
-
-class Arithmetic(enum.Enum):
-    """How accumulated integers become codes.
-
-    Attributes:
-        MATRIX: the zero point, in accumulated steps, is added to the sum; its low bits are cut off, so that
-            4 or 5 stay behind those of the code; what is left is multiplied by a number of 11 bits, and
-            ties go up.
-        VECTOR: the zero point is added likewise; the whole sum is multiplied by a number of 15 bits, ties
-            go up.
-        CODES: the sum is multiplied by a number of 15 bits, ties go up, and the zero point is added to the
-            code.
-        HALVES: as CODES, but a 16th of the power of two above the multiplier is added before ties are looked
-            for, as if what is multiplied were rounded to an eighth of it first, unless the multiplier is at
-            least 1/2. Of several multipliers this is the largest one, and the others are whole numbers of
-            its units.
-        REDUCED: as CODES, but the multiplier is a whole number of 32767ths of the power of two above it.
-        MOVED: as CODES, but the product is rounded to 6 bits behind the point before it is rounded to a code,
-            to one less for every bit of the multiplier above the first in front of the point.
-    """
-
-    MATRIX = "matrix"
-    VECTOR = "vector"
-    CODES = "codes"
-    HALVES = "halves"
-    REDUCED = "reduced"
-    MOVED = "moved"
 
 
 def requantize(
@@ -223,7 +195,7 @@ def requantize_matmul(
     """The matrix product of two tensors on a grid, as a device finds it whose matrix unit has signed weights.
 
     Every column of ``b`` becomes codes of int8 by a scale of its own, which is 1 where its codes less their
-    zero point fit. What is accumulated becomes codes as in :attr:`Arithmetic.MATRIX`.
+    zero point fit. What is accumulated becomes codes as in ``Arithmetic.MATRIX``.
 
     Args:
         a, b: float32, numbers of the two ``grids``, of uint8, which have one scale each; of 2 dimensions or
