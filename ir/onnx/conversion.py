@@ -21,8 +21,8 @@ def converted(model: ModelProto, opset: int, base_dir: Path | None = None) -> Mo
 
     ONNX's converter leaves a Resize of opset 10, and so an Upsample, to the default of newer ones, half of a
     place further; here it keeps its places. It changes a Hardmax of several axes, which is refused here. It
-    knows nothing of constants in other files, nor of ops that ONNX Runtime alone has, and it loses the functions
-    of the model, which are inlined first.
+    knows nothing of constants in other files, nor of ops that ONNX Runtime alone has, and it loses the
+    functions of the model, which are inlined first.
 
     Raises:
         Exception: ONNX cannot convert the model; its converter raises bare exceptions of its C++ library.
