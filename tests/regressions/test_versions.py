@@ -62,7 +62,7 @@ def test_every_opset_runs_in_integers(opset: int, target: str) -> None:
 
 @pytest.mark.parametrize("opset", [7, 10, 12])
 def test_float_biases_of_an_old_model_can_be_rounded_by_onnx_runtime(opset: int) -> None:
-    """Quantsim leaves biases float; ONNX Runtime rounds them with a Round, and a DequantizeLinear of channels, of opset 13."""
+    """Quantsim leaves biases float, which ONNX Runtime rounds with ops of which the newest is of opset 13."""
     proto = old_model(
         [helper.make_node("Conv", ["x", "w", "b"], ["y"])],
         [floats("x", 1, 3, 6, 6)],
