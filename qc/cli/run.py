@@ -120,7 +120,7 @@ def _is_somewhere() -> bool:
 
 
 def _hint_of_extra(message: str, context: click.Context) -> str:
-    """How a word is given that has no option in front of it: a pipeline, or what looks like a model or data."""
+    """How a word is given without an option: a pipeline, or what looks like a model or like data."""
     extra = re.match(r"Got unexpected extra arguments? \(([^\s)]+)", message)
     if extra is None:
         return ""
