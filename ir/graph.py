@@ -393,8 +393,8 @@ class Region:
 
     def is_inner(self, value: Value) -> bool:
         """Whether ``value`` has its producer and all its users inside, so that nothing outside can see it."""
-        is_outer = self.graph.producer(value) not in self.ops or self.graph.is_output(value)
-        return not is_outer and all(use.op in self.ops for use in self.graph.uses(value))
+        is_outer = value.graph.producer(value) not in self.ops or value.graph.is_output(value)
+        return not is_outer and all(use.op in self.ops for use in value.graph.uses(value))
 
     def __str__(self) -> str:
         return f"{self.name} ({len(self.ops)} ops ending in {self.root.label})"

@@ -7,6 +7,7 @@ from pathlib import Path
 from onnx import ModelProto, NodeProto, helper, version_converter
 
 from ..tensor_ref import TensorRef
+from .inlining import inlined
 from .protos import model_tensors, walk_nodes
 from .shape_inference import hide_ops_of_runtime, show_ops_of_runtime
 
@@ -20,17 +21,20 @@ def converted(model: ModelProto, opset: int, base_dir: Path | None = None) -> Mo
 
     ONNX's converter leaves a Resize of opset 10, and so an Upsample, to the default of newer ones, half of a
     place further; here it keeps its places. It changes a Hardmax of several axes, which is refused here. It
-    knows nothing of constants in other files, nor of ops that ONNX Runtime alone has.
+    knows nothing of constants in other files, nor of ops that ONNX Runtime alone has, and it loses the
+    functions of the model, which are inlined first.
 
     Raises:
         Exception: ONNX cannot convert the model; its converter raises bare exceptions of its C++ library.
-        ValueError: the model has a Hardmax that newer opsets do not have.
+        ValueError: the model has a Hardmax that newer opsets do not have, or functions that stay.
     """
     own = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
     if own < _ALONE <= opset:
         _refuse_hardmax(model)
     given = ModelProto()
     given.CopyFrom(model)
+    if model.functions:
+        given = _without_functions(given)
     _take_in_small_constants(given, base_dir)
     hide_ops_of_runtime(given)
     made = version_converter.convert_version(given, opset)
@@ -40,6 +44,13 @@ def converted(model: ModelProto, opset: int, base_dir: Path | None = None) -> Mo
             if node.op_type == "Resize" and not node.domain:
                 _keep_places(node)
     return made
+
+
+def _without_functions(model: ModelProto) -> ModelProto:
+    model = inlined(model)
+    if model.functions:
+        raise ValueError(f"function '{model.functions[0].name}' is of another opset than the model")
+    return model
 
 
 def _take_in_small_constants(model: ModelProto, base_dir: Path | None) -> None:

@@ -159,13 +159,22 @@ def kept_declarations(graph: Graph, origin: GraphProto) -> list[ValueInfoProto]:
 
 
 def _stays(info: ValueInfoProto, value: Value, fixed: bool) -> bool:
-    """Whether a declaration still holds for a value; if inputs were ``fixed``, not for what follows of it."""
-    shape = value.type.shape if fixed else None
-    dims = info.type.tensor_type.shape.dim
-    known = zip(dims, shape, strict=True) if shape is not None and len(dims) == len(shape) else ()
-    lengths = ((dim, size) for dim, size in known if isinstance(size, int))
-    is_fixed = any(not dim.HasField("dim_value") or dim.dim_value != size for dim, size in lengths)
-    return fits(info, value) and not is_fixed
+    """Whether a declaration still holds for a value.
+
+    One does not that names another length than a pass found, as where data keeps its order of axes; if inputs
+    were ``fixed``, nor one that leaves free what follows of them.
+    """
+    if not fits(info, value):
+        return False
+    named, shape = type_of(info.type).shape, value.type.shape
+    if named is None or shape is None:
+        return True
+    if len(named) != len(shape):
+        return False
+    return all(
+        told == size or not isinstance(size, int) or not (fixed or isinstance(told, int))
+        for told, size in zip(named, shape, strict=True)
+    )
 
 
 def _has_fixed_shapes(graph: Graph, origin: GraphProto) -> bool:

@@ -14,10 +14,11 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 from ..base.names import Names
 from ..errors import ModelError
 from ..facts.constants import FREE_INITIALIZERS
+from ..graph import UNKNOWN
 from .lower import free_initializers
-from .protos import reads, walk_bodies, walk_graphs, walk_nodes
+from .protos import reads, walk_bodies, walk_graphs, walk_nodes, without_weights
 from .screening import TextError, plain_domain, screen_model
-from .types import inferred, set_tensor_type
+from .types import inferred, set_tensor_type, type_of
 
 _WITH_IMPORTS = 3  # the first version of the format that has imports of operator sets
 _MICROSOFT = "com.microsoft"  # has had no version but 1
@@ -211,20 +212,30 @@ def _surplus_initializers(model: ModelProto) -> Defect | None:
 
 
 def _untyped_outputs(model: ModelProto) -> Defect | None:
-    """Outputs without a type or a shape, where ONNX can tell what they have."""
-    untyped = [info for info in model.graph.output if is_untyped(info)]
-    if not untyped:
+    """Outputs without a type or a shape, or declared as one number, where ONNX can tell what they have.
+
+    Paddle's converter declares as one number what it knows no shape of.
+    """
+    unsure = [info for info in model.graph.output if is_untyped(info) or type_of(info.type).shape == ()]
+    if not unsure:
         return None
-    known = inferred(model).known
-    found = [info for info in untyped if info.name in known and known[info.name].shape is not None]
+    open_model = without_weights(model)
+    for info in open_model.graph.output:
+        if type_of(info.type).shape == ():
+            info.type.tensor_type.ClearField("shape")
+    known = inferred(open_model).known
+    found = [
+        info for info in unsure if known.get(info.name, UNKNOWN).shape not in (None, type_of(info.type).shape)
+    ]
     if not found:
         return None
+    why = "has no shape" if is_untyped(found[0]) else "is declared as one number, and is none"
 
     def mend() -> None:
         for info in found:
             set_tensor_type(info.type.tensor_type, known[info.name])
 
-    return f"the output '{found[0].name}' has no shape", mend
+    return f"the output '{found[0].name}' {why}", mend
 
 
 def is_untyped(info: ValueInfoProto) -> bool:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onnx import ModelProto, inliner
-
 from qc.ir import lift
-from qc.ir.errors import ModelError
 from qc.ir.graph import Op
 from qc.ir.model import Model
+from qc.ir.onnx.inlining import inlined
 from qc.ir.onnx.lower import lower
 from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
-
-_STANDARD = ("", "ai.onnx", "ai.onnx.ml")
 
 
 @dataclass(frozen=True)
@@ -35,35 +31,17 @@ class InlineFunctions(Pass):
         call = _first_call(model)
         if call is None:
             return
-        proto = _with_one_version(lower(model))
-        try:
-            inlined = lift(inliner.inline_local_functions(proto), model.base_dir)
-        except Exception as error:  # the inliner raises bare exceptions of its C++ library
-            reason = " ".join(str(error).split())
-            raise ModelError(f"ONNX cannot inline the functions of the model ({reason})") from error
-        left = _first_call(inlined)
+        written_out = lift(inlined(lower(model)), model.base_dir)
+        left = _first_call(written_out)
         if left is not None:
             context.notes.append(
                 f"the function '{left.op_type}' of domain '{left.domain}' was not inlined, as it is written "
                 "for other versions of the operators than the model: its calls stay float"
             )
-        if len(inlined.functions) < len(model.functions):
+        if len(written_out.functions) < len(model.functions):
             rewriter = Rewriter(model)
             with rewriter.action("inline functions", call):
-                rewriter.replace_graphs(inlined)
-
-
-def _with_one_version(proto: ModelProto) -> ModelProto:
-    """Lets functions ask for the version of their domains that the model asks for.
-
-    What they do is in the model, whatever its version; exporters of JAX name two.
-    """
-    versions = {opset.domain: opset.version for opset in proto.opset_import}
-    own = {function.domain for function in proto.functions}.difference(_STANDARD)
-    for opset in (opset for function in proto.functions for opset in function.opset_import):
-        if opset.domain in own:
-            opset.version = versions.get(opset.domain, opset.version)
-    return proto
+                rewriter.replace_graphs(written_out)
 
 
 def _first_call(model: Model) -> Op | None:

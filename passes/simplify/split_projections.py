@@ -49,8 +49,9 @@ def _all_packed(graph: Graph) -> Iterator[Packed]:
 
 def _split(rewriter: Rewriter, graph: Graph, found: Packed) -> None:
     build, result = Builder(rewriter, found.product), graph.op_outputs(found.product)[0]
-    assert result is not None and result.type.shape is not None
-    data, shape = found.data, (*result.type.shape[:-1], found.weight.shape[1] // found.count)
+    whole = result.type.shape if result is not None else None
+    shape = (*whole[:-1], found.weight.shape[1] // found.count) if whole is not None else None
+    data = found.data
     for cut, place in found.cuts.items():
         weight = build.constant(found.part(found.weight, place), "weight")
         made = build.op("MatMul", data, weight, shape=shape)

@@ -123,14 +123,19 @@ def _is_somewhere() -> bool:
         return False
 
 
-def _hint_of_extra(message: str, command: click.Command) -> str:
-    """How a word is given that has no option in front of it, where it looks like a model or like data."""
+def _hint_of_extra(message: str, context: click.Context) -> str:
+    """How a word is given without an option: a pipeline, or what looks like a model or like data."""
     extra = re.match(r"Got unexpected extra arguments? \(([^\s)]+)", message)
     if extra is None:
         return ""
+    from qc.named_pipelines import pipeline_names  # which imports the passes: only where it is wanted
+
+    given = context.params.get("model")
+    if given in pipeline_names():
+        return f": a pipeline is given as --pipeline {given}"
     name = "quantized" if extra[1].endswith(".onnx") else "data"
     what = {"quantized": "a model to compare with is given as", "data": "data is given as"}[name]
-    is_option = any(one.name == name for one in command.params)
+    is_option = any(one.name == name for one in context.command.params)
     return f": {what} --{name} {extra[1]}" if is_option else ""
 
 
@@ -143,6 +148,6 @@ def _usage_sentence(error: click.ClickException) -> str:
         hint = f": {why}" if why else nearest(name, list(error.possibilities or []))
         message = f"no such option '{name}'{hint}"
     elif isinstance(error, click.UsageError) and error.ctx is not None:
-        message += _hint_of_extra(message, error.ctx.command)
+        message += _hint_of_extra(message, error.ctx)
     path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "qc"
     return f"{message[:1].lower()}{message[1:]}; '{path} --help' shows how it is used"

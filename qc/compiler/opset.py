@@ -8,6 +8,7 @@ from qc.ir.onnx.lift import lift
 from qc.ir.onnx.lower import lower
 from qc.passes import PassContext, Pipeline
 from qc.passes.framework.target import Target
+from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
 from qc.passes.simplify.decompose_ops import DecomposeOps
 from qc.passes.simplify.eliminate_identity import EliminateIdentity
 from qc.passes.simplify.fix_shapes import FixShapes
@@ -17,6 +18,8 @@ from ..reading import declare_as, with_opset
 
 # The last opset in which ONNX Runtime runs these ops, as of 1.32; newer ones only add a type to them.
 _LAST_OF_OLD = 21
+# The first opset with the ops in which ONNX Runtime rounds float biases, as quantsim leaves them.
+_OF_FLOAT_BIASES = 13
 _OLD = (*RANDOM, "GlobalLpPool", "MaxRoiPool", "RoiAlign")
 
 
@@ -31,7 +34,9 @@ def in_opset_of(target: Target, ir: Model, pipeline: Pipeline) -> Model:
     """
     fuses = any(isinstance(step, FuseSupergroups) for step in pipeline.passes())
     forms = opset_of_forms(_without_identities(ir, pipeline), target) if fuses else 0
-    wanted = max(target.models.opset, forms, _opset_of_kernels(ir, target))
+    biases = any(isinstance(step, ConfigureQuantizers) for step in pipeline.passes())
+    of_pipeline = max(forms, _OF_FLOAT_BIASES if biases else 0)
+    wanted = max(target.models.opset, of_pipeline, _opset_of_kernels(ir, target))
     if ir.opset <= _LAST_OF_OLD and _has_old_ops(ir):
         wanted = min(wanted, _LAST_OF_OLD)
     found = with_opset(ir, wanted, target.models.latest_opset)

@@ -164,7 +164,10 @@ def _refuse_files(model: ModelProto, weights: Mapping[str, np.ndarray]) -> None:
     """Raises ModelError for external data without a folder: ONNX Runtime would look in the current one."""
     for tensor in model_tensors(model):
         if tensor.data_location == TensorProto.EXTERNAL and tensor.name not in weights:
-            raise ModelError(f"constant '{tensor.name}' has external data; load the model from its file")
+            raise ModelError(
+                f"constant '{tensor.name}' has external data; load the model from its file, or name the "
+                "folder of that file as base_dir"
+            )
 
 
 def run_session(session: ort.InferenceSession, feed: Feed, outputs: Sequence[str] | None = None) -> list[Any]:

@@ -59,3 +59,25 @@ def test_a_hardmax_of_several_axes_is_refused() -> None:
     model = older(11, "y = Hardmax<axis = -1>(x)", one)
     (feed,) = random_feeds(model, 1)
     np.testing.assert_array_equal(run_model(converted(model, 13), feed)["y"], run_model(model, feed)["y"])
+
+
+FUNCTION = """<ir_version: 8, opset_import: ["" : 17, "my" : 1]>
+    g (float[2, 4] x) => (float[2, 3] y) <float[4, 3] w = {1, 0, 2, -1, 1, 0, 3, 1, -2, 0, 1, 1}> {
+        y = my.layer(x, w)
+    }
+    <domain: "my", opset_import: ["" : $, "my" : 1]>
+    layer (x, w) => (y) { m = MatMul(x, w) y = LeakyRelu(m) }"""
+
+
+def test_functions_are_written_out_in_the_newer_opset() -> None:
+    model = parse(FUNCTION.replace("$", "17"))
+    made = converted(model, 23)
+    assert [node.op_type for node in made.graph.node] == ["MatMul", "LeakyRelu"]
+    (feed,) = random_feeds(model, 1)
+    np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], atol=1e-6)
+    assert [node.op_type for node in model.graph.node] == ["layer"]
+
+
+def test_a_function_of_another_opset_is_not_lost() -> None:
+    with pytest.raises(ValueError, match="function 'layer' is of another opset than the model"):
+        converted(parse(FUNCTION.replace("$", "18")), 23)

@@ -117,6 +117,13 @@ def test_what_a_transpose_takes_back_is_computed_as_it_lies(between: str, left: 
     np.testing.assert_allclose(after, before, rtol=1e-6)
 
 
+def test_what_the_model_says_of_the_other_order_is_not_said_any_more() -> None:
+    text = """g (float[1, 3, 1, 1] x) => (float[1, 3, 1, 1] y) <float[1, 1, 1, 3] r> {
+        t = Transpose<perm = [0, 2, 3, 1]>(x) r = Relu(t) y = Transpose<perm = [0, 3, 1, 2]>(r) }"""
+    between = text.replace("y = Transpose", "u = Transpose").replace("(r) }", "(r) y = Abs(u) }")
+    assert without_copies(between) == ["Relu", "Abs"]
+
+
 def test_transposes_stay_where_what_is_between_them_is_read_elsewhere() -> None:
     model = parse("""g (float[2, 3] x) => (float[2, 3] y, float[3, 2] z) {
         t = Transpose<perm = [1, 0]>(x)

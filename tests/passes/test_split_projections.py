@@ -51,6 +51,12 @@ def split(given: ModelProto, target: str = "openvino") -> list[str]:
     return [op.op_type for op in ir.graph.ops()]
 
 
+def test_a_product_of_unknown_shape_is_split_too() -> None:
+    given = model("z = com.microsoft.Trilu(x)  m = MatMul(z, w)  a = Add(b, m)")
+    given.opset_import.add(domain="com.microsoft", version=1)
+    assert split(given).count("MatMul") == 5
+
+
 @pytest.mark.parametrize("product", [BIASED, "a = MatMul(x, w)"], ids=["biased", "bare"])
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
 def test_each_has_a_product_of_its_own(product: str, cut: str) -> None:

@@ -209,6 +209,7 @@ def test_an_argument_that_there_is_not(name: str, hint: str) -> None:
         (["help", "cal"], "did you mean 'calibrate'?"),
         (["model.onnx", "--data", "calibration.npz", "--data=b.npz"], "--data is given twice"),
         (["model.onnx", "calibration.npz"], "data is given as --data calibration.npz"),
+        (["w8a8", "model.onnx"], "a pipeline is given as --pipeline w8a8"),
         (["eval", "model.onnx", "b.onnx"], "a model to compare with is given as --quantized b.onnx"),
         (["diff", "model.onnx", "model.onnx", "x.onnx"], "extra argument (x.onnx); 'qc diff --help'"),
         (

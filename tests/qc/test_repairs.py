@@ -57,6 +57,10 @@ def leave_out_output_shape(model: ModelProto) -> None:
     model.graph.output[0].type.tensor_type.ClearField("shape")
 
 
+def declare_one_number(model: ModelProto) -> None:
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+
+
 def leave_out_output_type(model: ModelProto) -> None:
     model.graph.output[0].ClearField("type")
 
@@ -112,6 +116,7 @@ SPOILT: dict[Callable[[ModelProto], None], str] = {
     list_a_capture_late: "Sigmoid 'y' is listed before a node",
     leave_out_output_shape: "the output 'y' has no shape",
     leave_out_output_type: "the output 'y' has no shape",
+    declare_one_number: "the output 'y' is declared as one number, and is none",
     import_only_another_domain: "imports no version of 'ai.onnx' (now 14)",
     use_a_domain_without_import: "imports no version of 'com.microsoft' (now 1)",
     use_the_other_name_of_the_domain: "MatMul 'product' is of the domain 'ai.onnx'",

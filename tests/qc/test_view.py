@@ -251,6 +251,21 @@ def test_open(qc, monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [Path("model.html").resolve().as_uri()] * 2
 
 
+def test_a_region_in_a_body_may_read_what_the_body_captures(qc) -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1, 3, 8, 8] x, bool c) => (float[1, 2, 8, 8] y) <float[2, 3, 1, 1] w = {1, 2, 3, 4, 5, 6}> {
+            y = If (c) <
+                then_branch = t () => (float[1, 2, 8, 8] a) { m = Conv(x, w) a = Relu(m) },
+                else_branch = e () => (float[1, 2, 8, 8] b) { b = Conv(x, w) }
+            >
+        }"""
+    )
+    onnx.save(model, "bodies.onnx")
+    result = qc("view", "bodies.onnx")
+    assert (result.code, result.made) == (0, ["bodies.html"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -41,6 +41,13 @@ def test_a_draft_keeps_its_sign_at_every_width() -> None:
     assert formats == ["uint8", "int32", "uint16", "uint8"]
 
 
+def test_a_bias_of_one_number_has_one_scale() -> None:
+    """Exporters of JAX give a Gemm such a bias, which has no channels as the configuration asks for."""
+    constants = {"W": np.ones((8, 4), np.float32), "b": np.zeros((), np.float32)}
+    model = built("y = Gemm(x, W, b)", "default", inputs="float[2, 8] x", outputs="y", constants=constants)
+    assert axis(model, "W") == 1
+
+
 # -- exposed tensors ---------------------------------------------------------------------------------
 
 

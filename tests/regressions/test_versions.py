@@ -60,6 +60,23 @@ def test_every_opset_runs_in_integers(opset: int, target: str) -> None:
     np.testing.assert_allclose(plain, run(proto, feed, False)[0], atol=np.abs(plain).max() / 10)
 
 
+@pytest.mark.parametrize("opset", [7, 10, 12])
+def test_float_biases_of_an_old_model_can_be_rounded_by_onnx_runtime(opset: int) -> None:
+    """Quantsim leaves biases float, which ONNX Runtime rounds with ops of which the newest is of opset 13."""
+    proto = old_model(
+        [helper.make_node("Conv", ["x", "w", "b"], ["y"])],
+        [floats("x", 1, 3, 6, 6)],
+        [floats("y", 1, 4, 4, 4)],
+        {"w": normal(4, 3, 3, 3), "b": normal(4)},
+        opset,
+        3 if opset < 9 else 7,
+    )
+    feed = {"x": normal(1, 3, 6, 6)}
+    compiled = qc.compile(proto, "quantsim-qdq", data=[feed], threads=1)
+    plain, optimized = (run(compiled.model, feed, optimize)[0] for optimize in (False, True))
+    np.testing.assert_allclose(plain, optimized, atol=np.abs(plain).max() / 50)
+
+
 def test_a_model_that_cannot_be_converted() -> None:
     """The converter turns Scan of opset 8 into another operator without a word."""
     body = helper.make_graph(

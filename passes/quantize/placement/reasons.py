@@ -52,6 +52,8 @@ class Reasons:
         asked_by = unit.rule.asked_by
         if unit.region is not None and unit.region.is_inner(value):
             return Reason(f"inside {unit.label}, which runs as one operator", asked_by)
+        if self._units.is_count(value):
+            return Reason(f"{unit.label} computes it from integers, and integers are made of it")
         if not self._units.is_data(value):
             return Reason(f"{unit.label} computes it from shapes or constants alone")
         if unit in self._units.integer:

@@ -15,6 +15,7 @@ from qc.ir.model import Model
 
 from ...framework.target import Target
 from .constant_factors import scaled_alone
+from .counts import counts
 from .dataflow import data_values, huge_values, infinite_values, is_plain_float
 from .unit import Reason, Unit, units_of
 
@@ -60,6 +61,7 @@ class UnitMap:
         self._fused: dict[Unit, Value | None] = {}
         self._all_integer: dict[Value, bool] = {}
         self._data = data_values(model.graph)
+        self._counts = counts(model.graph)
         self._infinite = infinite_values(model.graph) if saturates else huge_values(model.graph)
         for unit in units_of(model, self.scopes, target, left_float):
             self._of_op.update(dict.fromkeys(unit.ops, unit))
@@ -99,8 +101,15 @@ class UnitMap:
         return unit in self._scaling
 
     def is_data(self, value: Value) -> bool:
-        """Whether ``value`` depends on the numbers of an input, and not on shapes and constants alone."""
-        return value.original in self._data
+        """Whether ``value`` depends on the numbers of an input, and not on shapes and constants alone.
+
+        Counts are no data either: they stay the whole numbers that they are.
+        """
+        return value.original in self._data and not self.is_count(value)
+
+    def is_count(self, value: Value) -> bool:
+        """Whether ``value`` is computed from integers, to become integers again."""
+        return value.original in self._counts
 
     def is_infinite(self, value: Value) -> bool:
         """Whether ``value`` can hold an infinity of a constant, or what stands for it."""

@@ -252,7 +252,7 @@ class Configuration:
                 axis = channel_axis(node, parameter)
                 if axis is not None:
                     draft.granularity = PerChannel(axis)
-                elif chosen:
+                elif chosen and not _is_number(parameter.value):  # that has one scale anyway
                     key = self.file.key("op_type", node.op_type, "per_channel_quantization")
                     raise UsageError(
                         f"'{key}' asks for scales per channel, but {parameter.slot} of {node.label} has no "
@@ -284,6 +284,11 @@ def _data_inputs(node: Node) -> Iterator[Value]:
 
 def _is_constant(value: Value) -> bool:
     return constant_data(value) is not None
+
+
+def _is_number(value: Value) -> bool:
+    data = constant_data(value)
+    return data is not None and not data.shape
 
 
 def _runs_alone(node: Node) -> bool:
