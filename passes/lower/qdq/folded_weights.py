@@ -70,7 +70,7 @@ def fold_weights(model: Model, rewriter: Rewriter, fewer: int = 0) -> list[str]:
 
 def unfold_weights(model: Model, rewriter: Rewriter) -> None:
     """Puts the DequantizeLinear ops back."""
-    for op in [op for graph in model.graphs() for op in graph.ops()]:
+    for op in model.ops():
         port = weight_port(op) if traits(op).product in _FOLDED else None
         folded = op.graph.op_inputs(op)[port] if port is not None else None
         weight = _folded(folded) if folded is not None else None

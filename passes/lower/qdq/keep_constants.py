@@ -33,7 +33,7 @@ _KINKED = ("LeakyRelu", "MaxPool", "PRelu", "Relu")
 
 def keep_constants(model: Model, rewriter: Rewriter) -> None:
     """Puts a LeakyRelu between factors below 0 and such an activation or rounding, and constants second."""
-    for op in [op for graph in model.graphs() for op in graph.ops() if op.is_type("Neg", *FOLDED)]:
+    for op in [op for op in model.ops() if op.is_type("Neg", *FOLDED)]:
         source, (result, *_) = computed_input(op), op.graph.op_outputs(op)
         if source is None or result is None:
             continue

@@ -64,7 +64,7 @@ def keep_kernels(model: Model, rewriter: Rewriter, target: Target | None) -> Non
 
 def unkeep_float(model: Model, rewriter: Rewriter) -> None:
     """Takes such LeakyRelu ops away again."""
-    for op in [op for graph in model.graphs() for op in graph.ops() if op.is_type("LeakyRelu")]:
+    for op in [op for op in model.ops() if op.is_type("LeakyRelu")]:
         source, (result, *_) = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)
         is_computed = source is not None and op.graph.producer(source) is not None
         if source is None or result is None or not is_computed or op.attribute("alpha", 0.01) != 1.0:

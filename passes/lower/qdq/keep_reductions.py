@@ -34,7 +34,7 @@ _PASSED = (*FOLDED, "AveragePool", "Clip", "LeakyRelu", "MaxPool", "PRelu", "Rel
 
 def keep_reductions(model: Model, rewriter: Rewriter) -> None:
     """Puts a mean behind maxima of which something is rounded, and a Max between scales and reductions."""
-    for op in [op for graph in model.graphs() for op in graph.ops() if not op.domain]:
+    for op in [op for op in model.ops() if not op.domain]:
         (source, *_), (result, *_) = op.graph.op_inputs(op) or [None], op.graph.op_outputs(op) or [None]
         if source is not None and _counts_zeros_among_codes(op, source):
             _put_maximum_in_front(rewriter, op, source)
@@ -48,7 +48,7 @@ def keep_reductions(model: Model, rewriter: Rewriter) -> None:
 
 def unkeep_reductions(model: Model, rewriter: Rewriter) -> None:
     """Takes such means and maxima away again."""
-    for op in [op for graph in model.graphs() for op in graph.ops() if op.is_type("Max", *_MEANS.values())]:
+    for op in [op for op in model.ops() if op.is_type("Max", *_MEANS.values())]:
         source, (result, *_) = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)
         before = op.graph.producer(source) if source is not None else None
         if source is None or result is None or before is None:

@@ -39,7 +39,7 @@ def pad_channels(model: Model, rewriter: Rewriter, least: int) -> None:
 
 def unpad_channels(model: Model, rewriter: Rewriter) -> None:
     """Takes such padding away again: a model that is imported has the channels it was exported with."""
-    for op in [op for graph in model.graphs() for op in graph.ops()]:
+    for op in model.ops():
         graph, found = op.graph, _symmetric(op)
         gather = graph.producer(found.codes) if found is not None else None
         added = _added_channels(gather) if gather is not None else 0

@@ -32,7 +32,7 @@ def round_captures(model: Model, rewriter: Rewriter) -> None:
     """
     grids: dict[Value, Op] = {}
     captures = Captures(rewriter)
-    for op in [op for graph in model.graphs() for op in graph.ops()]:
+    for op in model.ops():
         if is_qdq(op, "DequantizeLinear") and _is_per_tensor(op):
             grids.update((result, op) for result in op.graph.op_outputs(op) if result is not None)
         if not op.is_type(*_PASSED, *_REPLACED):

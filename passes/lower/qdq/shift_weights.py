@@ -37,7 +37,7 @@ def shift_weights(model: Model, rewriter: Rewriter, products: int) -> None:
 
 def unshift_weights(model: Model, rewriter: Rewriter) -> None:
     """Moves such weights back; where they were made like that, they stay the same numbers all the same."""
-    for op in [op for graph in model.graphs() for op in graph.ops()]:
+    for op in model.ops():
         found = integer_convolution(op)
         if found is not None and _has_zero_points(found, _SHIFTED) and found.array.max(initial=0) < _HIGHEST:
             with rewriter.action("unshift weights", op):
