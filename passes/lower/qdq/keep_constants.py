@@ -9,6 +9,8 @@ see through a LeakyRelu of slope 1.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from qc.ir.facts.constants import constant_numbers
@@ -33,18 +35,31 @@ _KINKED = ("LeakyRelu", "MaxPool", "PRelu", "Relu")
 
 def keep_constants(model: Model, rewriter: Rewriter) -> None:
     """Puts a LeakyRelu between factors below 0 and such an activation or rounding, and constants second."""
-    for op in [op for op in model.ops() if op.is_type("Neg", *FOLDED)]:
-        source, (result, *_) = computed_input(op), op.graph.op_outputs(op)
-        if source is None or result is None:
-            continue
-        if op.is_type("Add", "Mul") and op.graph.op_inputs(op)[1] is source:
-            _swap(rewriter, op)
-        turns_sign, is_by_rows = _turns_sign(op, source), _is_by_rows(op, source)
-        if turns_sign and _is_kinked(source):
-            put_identity_behind(rewriter, source, op)
-            turns_sign = False
-        if op.is_type("Div", "Mul") and (turns_sign or is_by_rows) and _is_rounded_later(result):
-            put_identity_behind(rewriter, result)
+    ops = [op for op in model.ops() if op.is_type("Neg", *FOLDED)]
+    found = [(op, source) for op in ops if (source := computed_input(op)) is not None]
+    swapped = [op for op, source in found if _is_free_sum(op) and op.graph.op_inputs(op)[1] is source]
+    edges = [edge for op, source in found for edge in _edges_to_keep(op, source)]
+    for op in swapped:
+        _swap(rewriter, op)
+    for value, reader in edges:
+        put_identity_behind(rewriter, value, reader)
+
+
+def _edges_to_keep(op: Op, source: Value) -> Iterator[tuple[Value, Op | None]]:
+    """Tensors, with the op alone for which a LeakyRelu stands behind them, or None for all that read them."""
+    (result, *_) = op.graph.op_outputs(op)
+    turns_sign = _turns_sign(op, source)
+    is_behind_kink = turns_sign and _is_kinked(source)
+    if is_behind_kink:
+        yield source, op
+    moves_limits = (turns_sign and not is_behind_kink) or _is_by_rows(op, source)
+    if op.is_type("Div", "Mul") and result is not None and moves_limits and _is_rounded_later(result):
+        yield result, None
+
+
+def _is_free_sum(op: Op) -> bool:
+    """Whether an op adds or multiplies, and its result has a free length."""
+    return op.is_type("Add", "Mul") and not has_known_lengths(op.graph.op_outputs(op)[0])
 
 
 def _swap(rewriter: Rewriter, op: Op) -> None:

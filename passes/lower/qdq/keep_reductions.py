@@ -34,16 +34,13 @@ _PASSED = (*FOLDED, "AveragePool", "Clip", "LeakyRelu", "MaxPool", "PRelu", "Rel
 
 def keep_reductions(model: Model, rewriter: Rewriter) -> None:
     """Puts a mean behind maxima of which something is rounded, and a Max between scales and reductions."""
-    for op in [op for op in model.ops() if not op.domain]:
-        (source, *_), (result, *_) = op.graph.op_inputs(op) or [None], op.graph.op_outputs(op) or [None]
-        if source is not None and _counts_zeros_among_codes(op, source):
-            _put_maximum_in_front(rewriter, op, source)
-        if not op.is_type(*_REDUCTIONS) or source is None or result is None or not result.is_float:
-            continue
-        if _may_be_of_few_channels(source) and _is_scaled(source):
-            _put_maximum_in_front(rewriter, op, source)
-        if op.is_type(*_MEANS) and _is_rounded(result):
-            _put_mean_behind(rewriter, op, result)
+    ops = model.ops()
+    scaled = [(op, source) for op in ops if (source := _scaled_source(op)) is not None]
+    rounded = [(op, result) for op in ops if (result := _rounded_maximum(op)) is not None]
+    for op, source in scaled:
+        _put_maximum_in_front(rewriter, op, source)
+    for op, result in rounded:
+        _put_mean_behind(rewriter, op, result)
 
 
 def unkeep_reductions(model: Model, rewriter: Rewriter) -> None:
@@ -74,11 +71,25 @@ def _is_mean_of_one(mean: Op, before: Op) -> bool:
     return _MEANS.get(before.op_type) == mean.op_type and is_alone and same_axes and is_kept
 
 
+def _scaled_source(op: Op) -> Value | None:
+    """What a reduction or average reads, if scales must not move behind it."""
+    source = op.graph.op_inputs(op)[0] if op.is_type("AveragePool", *_REDUCTIONS) else None
+    if source is None or not source.is_float:
+        return None
+    if op.is_type("AveragePool"):
+        return source if _counts_zeros_among_codes(op, source) else None
+    return source if _may_be_of_few_channels(source) and _is_scaled(source) else None
+
+
+def _rounded_maximum(op: Op) -> Value | None:
+    """The result of a reduction to a maximum or minimum, if something of it is rounded."""
+    result = op.graph.op_outputs(op)[0] if op.is_type(*_MEANS) else None
+    return result if result is not None and result.is_float and _is_rounded(result) else None
+
+
 def _counts_zeros_among_codes(op: Op, source: Value) -> bool:
     """Whether an average counts the zeros around codes, of which 0 is not the zero point."""
-    counts = (
-        op.is_type("AveragePool") and op.attribute("count_include_pad", 0) and any(op.attribute("pads", ()))
-    )
+    counts = op.attribute("count_include_pad", 0) and any(op.attribute("pads", ()))
     dequantize = dequantize_behind(source) if counts else None
     zero_point = dequantize.graph.op_inputs(dequantize)[2:] if dequantize is not None else []
     numbers = constant_numbers(zero_point[0]) if zero_point else None

@@ -31,8 +31,9 @@ def comes_to(value: Value, goal: Callable[[Op], bool], passed: Callable[[Op], bo
         if any(map(goal, readers)):
             return True
         made = [result for op in readers if passed(op) for result in op.graph.op_outputs(op)]
-        waiting += [result for result in made if result is not None and result not in seen]
-        seen.update(waiting)
+        new = [result for result in dict.fromkeys(made) if result is not None and result not in seen]
+        waiting += new
+        seen.update(new)
     return False
 
 
