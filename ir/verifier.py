@@ -16,6 +16,9 @@ from .port_graph import CycleError, Port
 from .quant.arithmetic import spread
 from .quant.spec import Encoding, PerTensor
 
+# ONNX Runtime has them in older opsets than ONNX.
+_OLDER_IN_RUNTIME = ("LayerNormalization",)
+
 
 def verify(model: Model) -> None:
     """Checks structure, names, ops that passes made, regions and quantizers.
@@ -111,8 +114,10 @@ def _made_problems(graph: Graph) -> Iterator[str]:
 
 def _form_problems(op: Op, opset: int) -> Iterator[str]:
     form = _form_of(op.op_type, opset)
-    if form is None:  # ONNX Runtime has operators of its own in this domain
-        return
+    if form is None:
+        if onnx.defs.has(op.op_type) and op.op_type not in _OLDER_IN_RUNTIME:
+            yield f"{op.label} is of an operator that opset {opset} has not"
+        return  # ONNX Runtime has operators of its own in this domain
     unknown = [name for name in op.attributes if name not in form.attributes]
     if unknown:
         yield f"{op.label} has the attribute '{unknown[0]}', which its operator has not in opset {opset}"

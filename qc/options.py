@@ -143,6 +143,6 @@ def path(text: str) -> Path:
 def length(text: str) -> str:
     """``NAME=N``: a length for a free dimension, as text."""
     name, _, number = single(text).rpartition("=")
-    if not name or not number.isdecimal() or int(number) < 1:
-        raise ValueError(f"{text!r} is not of the form NAME=N with N at least 1")
+    if not name or not re.fullmatch("0*[1-9][0-9]{,18}", number) or int(number) > 2**63 - 1:
+        raise ValueError(f"{text!r} is not of the form NAME=N with N from 1 to {2**63 - 1}")
     return text

@@ -48,8 +48,11 @@ def converted(model: ModelProto, opset: int, base_dir: Path | None = None) -> Mo
 
 def _without_functions(model: ModelProto) -> ModelProto:
     model = inlined(model)
-    if model.functions:
-        raise ValueError(f"function '{model.functions[0].name}' is of another opset than the model")
+    called = {(node.domain, node.op_type) for node in walk_nodes(model.graph.node)}
+    left = next((one.name for one in model.functions if (one.domain, one.name) in called), None)
+    if left is not None:
+        raise ValueError(f"function '{left}' is of another opset than the model")
+    del model.functions[:]
     return model
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from qc.ir.errors import UsageError, nearest
 
 _LARGEST_NESTING = 16
+_MOST_STEPS = 2**31  # of a channel's scale in that of a block
 _LONGEST_NUMBER = 24  # digits of a number that errors show in full
 
 
@@ -99,6 +100,13 @@ class Fields:
             said = f"{smallest:g}, which is 0" if too_small else f"{largest:g}, which is infinite"
             raise self.error(key, f"holds {said} in float32, the type of scales")
         return found
+
+    def block_scales(self, key: str) -> np.ndarray:
+        """Like :meth:`scales`, whole numbers of a block's scale in steps of its channel's: int64."""
+        found = self.scales(key)
+        if np.any(found != np.rint(found)) or found.max() >= _MOST_STEPS:
+            raise self.error(key, f"must hold whole numbers from 1 to {_MOST_STEPS - 1}")
+        return found.astype(np.int64)
 
     def finish(self) -> None:
         """Raises UsageError if there is a field that nobody read."""

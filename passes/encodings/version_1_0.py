@@ -50,14 +50,14 @@ def _read_entry(name: str, entry: Fields) -> TensorRecord:
     bits, symmetric = entry.integer("bw", 2, 32), entry.boolean("is_sym")
     scale, offset = _numbers(entry, granularity)
     if "zero_point_shift" in entry:
-        offset = offset + entry.array("zero_point_shift")
+        offset = offset + entry.array("zero_point_shift").reshape(offset.shape)
     extra: dict[str, Any] = {"granularity": granularity}
     if granularity in ("block", "two-level"):
         extra["block_size"] = entry.integer("block_size", 1, 2**31)
     if granularity == "two-level":
         compressed = entry.integer("compressed_bw", 2, bits)
         extra |= {
-            "block_scales": entry.scales("per_block_int_scale").astype(np.int64),
+            "block_scales": entry.block_scales("per_block_int_scale"),
             "scale_bits": bits - compressed,
         }
         bits, offset = compressed, offset / 2 ** (bits - compressed)

@@ -40,7 +40,7 @@ def _read_entry(name: str, entry: Fields) -> TensorRecord:
     axis = entry.integer("axis", -64, 63) if "axis" in entry else None
     block_size = entry.integer("block_size", 1, 2**31) if "block_size" in entry else None
     if "per_channel_float_scale" in entry:
-        integers, scale = entry.scales("per_block_int_scale"), entry.scales("per_channel_float_scale")
+        integers, scale = entry.block_scales("per_block_int_scale"), entry.scales("per_channel_float_scale")
         return _two_level(name, entry, format, axis, block_size, integers, scale)
     if isinstance(entry.required("y_scale"), dict):
         meta = Fields(entry.get("y_scale"), f"{entry.place}, y_scale")
@@ -105,7 +105,7 @@ def _two_level(
         zero_point=np.zeros(flat.shape),
         axis=axis,
         block_size=block_size,
-        block_scales=integers.astype(np.int64),
+        block_scales=integers,
         scale_bits=format.bits,
     )
 

@@ -125,17 +125,20 @@ def _is_scaled_by_vector(op: Op) -> bool:
 
     That may be behind an activation, and behind arithmetic with other constants.
     """
-    graph, (result, *_) = op.graph, op.graph.op_outputs(op)
-    for reader in [use.op for use in graph.uses(result)] if result is not None else ():
-        others = [value for value in graph.op_inputs(reader)[:2] if value is not None and value is not result]
-        constants = [value.original.const for value in others]
-        kinds = _ARITHMETIC if op.is_type(*_ACTIVATIONS) else ("Div", "Mul")
-        is_of_vector = any(constant is not None and constant.size > 1 for constant in constants)
-        if is_of_vector and reader.is_type("BatchNormalization", *kinds):
-            return True
-        is_constant = reader.is_type(*_ARITHMETIC) and None not in constants
-        if (is_constant or reader.is_type(*_ACTIVATIONS)) and _is_scaled_by_vector(reader):
-            return True
+    waiting = [(value, False) for value in op.graph.op_outputs(op)[:1]]
+    for value, is_activated in waiting:
+        kinds = _ARITHMETIC if is_activated else ("Div", "Mul")
+        for reader in dict.fromkeys(use.op for use in value.graph.uses(value)) if value is not None else ():
+            inputs = [one for one in reader.graph.op_inputs(reader)[:2] if one is not None]
+            constants = [one.original.const for one in inputs if one is not value]
+            is_of_vector = any(constant is not None and constant.size > 1 for constant in constants)
+            if is_of_vector and reader.is_type("BatchNormalization", *kinds):
+                return True
+            is_arithmetic = reader.is_type(*_ARITHMETIC) and bool(constants) and None not in constants
+            is_activation = reader.is_type(*_ACTIVATIONS)
+            made = (reader.graph.op_outputs(reader)[0], is_activated or is_activation)
+            if (is_arithmetic or is_activation) and made not in waiting:
+                waiting.append(made)
     return False
 
 

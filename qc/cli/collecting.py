@@ -33,7 +33,7 @@ def _workers(data: object, jobs: int | None) -> int | None:
     samples = data.length if isinstance(data, Data) else None
     if jobs is None or not samples or jobs <= samples:
         return jobs
-    print_note(f"the {count(samples, 'sample')} are divided among {samples} processes, not {jobs}")
+    print_note(f"--jobs {jobs} is taken for --jobs {samples}, a process for each sample")
     return samples
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,12 @@ EXAMPLES = (
     "qc auto model.onnx --data train.npz --max-drop 1%",
     "qc eval model.onnx --data test.npz --layers",
 )
+
+
+def _is_file(name: str) -> bool:
+    with suppress(OSError):  # a name may be too long to be one
+        return Path(name).is_file()
+    return False
 
 
 class PipeClosedError(Exception):
@@ -53,7 +60,7 @@ class FolderGroup(click.Group):
         names = self.list_commands(ctx)
         if args[0] not in names:
             said = nearest(args[0], names)
-            if Path(args[0]).exists():
+            if not said and _is_file(args[0]):
                 said = f", which is a file; name one of these in front of it: {', '.join(names)}"
             raise click.UsageError(f"no such command '{args[0]}'{said}", ctx)
         return super().resolve_command(ctx, args)

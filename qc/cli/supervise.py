@@ -68,8 +68,9 @@ class _Handler(ABC):
         self._last = -_SAME_SIGNAL
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        before, self._last = self._last, time.monotonic()
-        if self._last - before > _SAME_SIGNAL:
+        now = time.monotonic()
+        if now - self._last > _SAME_SIGNAL:
+            self._last = now
             self.handle(number)
 
     @abstractmethod

@@ -195,8 +195,8 @@ def _deferring_handlers() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    for number in dict.fromkeys(came):
-        signal.raise_signal(number)
+        for number in dict.fromkeys(came):
+            signal.raise_signal(number)
 
 
 def _end_with_parent() -> None:

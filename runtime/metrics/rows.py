@@ -27,8 +27,12 @@ def class_rows(array: Any) -> np.ndarray | None:
 
 
 def lost_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
-    """Where all scores of a row of the output are NaN or minus infinity, unlike the reference's; bool."""
-    return np.asarray(np.isneginf(output).all(axis=1) & ~np.isneginf(reference).all(axis=1))
+    """Where the largest score of a row of the output is no number, unlike the reference's; bool.
+
+    Both are as :func:`class_rows` makes them: infinity, or NaN in the whole row.
+    """
+    is_lost, was_lost = (~np.isfinite(rows.max(axis=1)) for rows in (output, reference))
+    return np.asarray(is_lost & ~was_lost)
 
 
 def are_probabilities(rows: np.ndarray) -> bool:

@@ -224,6 +224,7 @@ def test_values_that_nothing_reads_may_be_anything() -> None:
         ("ReduceMean", 1, {"axes": [1]}, "has the attribute 'axes', which its operator has not in opset 21"),
         ("Relu", 2, {}, "has 2 inputs, its operator 1 to 1 in opset 21"),
         ("Gemm", 1, {}, "has 1 inputs, its operator 2 to 3 in opset 21"),
+        ("Swish", 1, {}, "is of an operator that opset 21 has not"),
     ],
 )
 def test_an_op_that_a_pass_made_has_the_form_of_its_operator(

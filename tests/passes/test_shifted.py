@@ -21,6 +21,8 @@ from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, QuantSpec
 from qc.ir.text import parse_model, print_model
 from qc.passes import parse_pipeline
+from qc.passes.encodings.files import converted, dump_encodings, parse_encodings
+from qc.passes.encodings.grid import encoding_of
 from qc.passes.quantize.aimet.arithmetic import grid_of_weight
 from qc.passes.quantize.calibration.ranges import weight_encoding
 from qc.runtime.native import kernels
@@ -100,6 +102,16 @@ def test_files_of_aimet_go_in_and_out(version: str) -> None:
         for entry, expected in zip(made["param_encodings"], wanted["param_encodings"], strict=True):
             np.testing.assert_allclose(entry.pop("scale"), expected.pop("scale"), rtol=1e-7)
             assert entry == expected
+
+
+@pytest.mark.parametrize("version", ["1.0.0", "2.0.0"])
+def test_one_grid_for_a_tensor_comes_back(version: str) -> None:
+    entry = {"name": "w", "enc_type": "PER_TENSOR", "dtype": "INT", "bw": 2, "is_sym": True}
+    entry |= {"zero_point_shift": [0.5], "scale": [0.1], "offset": [-2.0]}
+    text = json.dumps({"version": "1.0.0", "activation_encodings": [], "param_encodings": [entry]})
+    (record,) = parse_encodings(dump_encodings(converted(parse_encodings(text), version))).records
+    grid = encoding_of(record, (3, 2))
+    assert grid.spec.shifted and grid.scale.shape == grid.zero_point.shape == ()
 
 
 def test_every_form_says_the_same() -> None:

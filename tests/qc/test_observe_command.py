@@ -141,7 +141,7 @@ def test_there_are_no_more_processes_than_samples(
     monkeypatch.chdir(tmp_path)
     np.savez("two.npz", image=np.zeros((2, 1, 8, 8), np.float32))
     assert main(["observe", MODEL, "--data", "two.npz", "--jobs", "500", "-o", "two.stats.npz"]) == 0
-    assert "2 samples are divided among 2 processes, not 500" in capsys.readouterr().err
+    assert "--jobs 500 is taken for --jobs 2, a process for each sample" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from qc.ir.errors import UsageError
 from qc.ir.quant import arithmetic
 from qc.ir.quant.arithmetic import Rounding
-from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.formats import IntFormat, parse_format
 from qc.ir.quant.spec import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
 from qc.runtime.native import kernels
 
@@ -160,7 +160,7 @@ def test_any_bits_with_any_scale_equal_the_definition(
     x = np.random.default_rng(seed).integers(0, 2**32, 999, np.uint32).view(np.float32)
     with np.errstate(all="ignore"):
         x[:200] = (np.arange(-100, 100) * np.float32(0.5)) * scale
-    encoding = grid(format, scale, seed % 7)
+    encoding = grid(format, scale, min(seed % 7, int(parse_format(format).highest)))
     assert_same_bits(kernels.fake_quantize(x, encoding, rounding), reference(x, encoding, rounding))
 
 
@@ -288,7 +288,6 @@ def test_arrays_that_are_not_contiguous_and_scalars() -> None:
             grid("int8", np.ones(2), np.zeros(2), PerChannel(1)),
             "axis is 1, outside",
         ),
-        (np.zeros(3, np.float32), grid("int8", 1, 2**23), "which float32 cannot count"),
         (
             np.zeros(3, np.float32),
             Encoding(QuantSpec.of("int2", symmetric=True, shifted=True), np.float32(1), np.int32(0)),

@@ -321,7 +321,7 @@ def test_likelihood_is_the_exponential_of_the_divergence() -> None:
 
 @pytest.mark.parametrize("shape", [(8, 3), (8, 1), (2, 3, 4, 5)])
 @pytest.mark.parametrize("text", ["top-1", "expected-accuracy", "expected-iou", "likelihood"])
-def test_rows_of_nan_agree_with_nothing_but_such_rows(text: str, shape: tuple[int, ...]) -> None:
+def test_rows_of_no_numbers_agree_with_nothing_but_such_rows(text: str, shape: tuple[int, ...]) -> None:
     if text == "likelihood" and shape[1] == 1:
         return  # it is of several classes
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
@@ -332,6 +332,7 @@ def test_rows_of_nan_agree_with_nothing_but_such_rows(text: str, shape: tuple[in
     assert 0 <= one_output(text, x, half) < 1
     if text != "expected-iou":
         assert one_output(text, half, half) == 1
+        assert one_output(text, x, np.full(shape, np.inf, np.float32)) == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize(

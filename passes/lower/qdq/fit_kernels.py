@@ -33,7 +33,7 @@ def fit_kernels(
 
 
 def unfit_kernels(model: Model) -> None:
-    """Undoes :func:`fit_kernels`, :func:`keep_float` and stored products, for whichever target they were."""
+    """Undoes :func:`fit_kernels`, what keeps ops apart and stored products, for whichever target it was."""
     rewriter = Rewriter(model)
     unkeep_float(model, rewriter)
     unkeep_reductions(model, rewriter)

@@ -55,7 +55,7 @@ def joined_to_keep_apart(op: Op) -> Value | None:
     """What a Concat makes along another axis than the last, if a weight multiplies it once it is rounded."""
     (result, *_) = op.graph.op_outputs(op)
     shape = result.type.shape if result is not None else None
-    if result is None or op.attribute("axis") in (-1, len(shape or ()) - 1):
+    if result is None or not result.is_float or op.attribute("axis") in (-1, len(shape or ()) - 1):
         return None
     return result if comes_to(result, _multiplies_by_stored_weight, _lets_rounding_pass) else None
 

@@ -36,7 +36,7 @@ _KINKED = ("LeakyRelu", "MaxPool", "PRelu", "Relu")
 def keep_constants(model: Model, rewriter: Rewriter) -> None:
     """Puts a LeakyRelu between factors below 0 and such an activation or rounding, and constants second."""
     ops = [op for op in model.ops() if op.is_type("Neg", *FOLDED)]
-    found = [(op, source) for op in ops if (source := computed_input(op)) is not None]
+    found = [(op, source) for op in ops if (source := computed_input(op)) is not None and source.is_float]
     swapped = [op for op, source in found if _is_free_sum(op) and op.graph.op_inputs(op)[1] is source]
     edges = [edge for op, source in found for edge in _edges_to_keep(op, source)]
     for op in swapped:
@@ -82,7 +82,9 @@ def _has_negative(factor: Value) -> bool:
     if numbers is not None or codes is None or producer is None:
         return numbers is None or bool((numbers < 0).any())
     zero_point = constant_numbers(producer.graph.op_inputs(producer)[2]) if producer.num_inputs > 2 else None
-    return bool((codes.numpy().astype(np.int64) < (0 if zero_point is None else int(zero_point.max()))).any())
+    return bool(
+        (codes.numpy().astype(np.float64) < (0 if zero_point is None else float(zero_point.max()))).any()
+    )
 
 
 def _is_kinked(value: Value) -> bool:

@@ -32,6 +32,7 @@ from .keep_apart import joined_to_keep_apart, result_to_keep_apart
 from .keep_constants import keep_constants
 from .keep_reductions import keep_reductions
 from .neighbours import (
+    PRODUCTS,
     comes_to,
     dequantize_behind,
     end_of_product,
@@ -41,8 +42,6 @@ from .neighbours import (
     stored_codes,
 )
 
-# A MatMul becomes a Gemm with the Add behind it.
-_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _LARGEST = np.iinfo(np.int32).max
 _CPU = "CPUExecutionProvider"
 _OPENVINO = "OpenVINOExecutionProvider"
@@ -55,7 +54,7 @@ def keep_kernels(model: Model, rewriter: Rewriter, target: Target | None) -> Non
         return
     for graph in list(model.graphs()):
         for op in graph.ops():
-            if op.is_type("Concat", *_PRODUCTS) and (result := _result_to_keep(op, provider)) is not None:
+            if op.is_type("Concat", *PRODUCTS) and (result := _result_to_keep(op, provider)) is not None:
                 put_identity_behind(rewriter, result)
     if provider == _OPENVINO:
         keep_reductions(model, rewriter)

@@ -22,12 +22,19 @@ from qc.ir.graph import Op, Value, ValueType
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
-from .neighbours import FOLDED, comes_from, comes_to, dequantize_behind, moves_or_keeps_shape
+from .neighbours import (
+    FOLDED,
+    PRODUCTS,
+    comes_from,
+    comes_to,
+    dequantize_behind,
+    moves_or_keeps_shape,
+    only_reader,
+)
 
 _ATTRIBUTES = ("axes", "keepdims", "noop_with_empty_axes")
 _MEANS = {"GlobalMaxPool": "GlobalAveragePool", "ReduceMax": "ReduceMean", "ReduceMin": "ReduceMean"}
 _REDUCTIONS = (*_MEANS, "GlobalAveragePool", "ReduceMean", "ReduceSum")
-_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # Scales move across these, and across what only moves numbers.
 _PASSED = (*FOLDED, "AveragePool", "Clip", "LeakyRelu", "MaxPool", "PRelu", "Relu")
 
@@ -46,12 +53,12 @@ def keep_reductions(model: Model, rewriter: Rewriter) -> None:
 def unkeep_reductions(model: Model, rewriter: Rewriter) -> None:
     """Takes such means and maxima away again."""
     for op in [op for op in model.ops() if op.is_type("Max", *_MEANS.values())]:
-        source, (result, *_) = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)
+        (source, *_), (result, *_) = op.graph.op_inputs(op), op.graph.op_outputs(op)
         before = op.graph.producer(source) if source is not None else None
-        if source is None or result is None or before is None:
+        if source is None or result is None or before is None or not result.is_float:
             continue
         is_mean = _is_mean_of_one(op, before)
-        if not is_mean and not _is_maximum_with_least(op):
+        if not is_mean and not _is_maximum_for_reductions(op, result):
             continue
         with rewriter.action("unkeep reductions", op):
             rewriter.replace_uses(result, source)
@@ -63,12 +70,11 @@ def unkeep_reductions(model: Model, rewriter: Rewriter) -> None:
 
 def _is_mean_of_one(mean: Op, before: Op) -> bool:
     """Whether a mean is over the axes of which nothing but a maximum or minimum is left, for it alone."""
-    graph = mean.graph
-    (source, *axes), (_, *others) = graph.op_inputs(mean), graph.op_inputs(before)
-    is_alone = source is not None and len(graph.uses(source)) == 1 and not graph.is_output(source)
+    if not before.is_type(*_MEANS) or _MEANS[before.op_type] != mean.op_type:
+        return False
+    (source, *axes), (_, *others) = mean.graph.op_inputs(mean), before.graph.op_inputs(before)
     same_axes = axes == others and mean.attribute("axes") == before.attribute("axes")
-    is_kept = before.attribute("keepdims", 1) == 1
-    return _MEANS.get(before.op_type) == mean.op_type and is_alone and same_axes and is_kept
+    return only_reader(source) is mean and same_axes and before.attribute("keepdims", 1) == 1
 
 
 def _scaled_source(op: Op) -> Value | None:
@@ -109,7 +115,7 @@ def _is_scaled(value: Value) -> bool:
     """Whether a tensor is of codes, or of a product."""
     return comes_from(
         value,
-        lambda op: is_qdq(op, "DequantizeLinear") or op.is_type(*_PRODUCTS),
+        lambda op: is_qdq(op, "DequantizeLinear") or op.is_type(*PRODUCTS),
         lambda op: is_grid_preserving(op) or op.is_type(*_PASSED),
     )
 
@@ -122,11 +128,14 @@ def _put_maximum_in_front(rewriter: Rewriter, op: Op, source: Value) -> None:
     rewriter.set_input(op, 0, kept)
 
 
-def _is_maximum_with_least(op: Op) -> bool:
-    (least, *others) = op.graph.op_inputs(op)[1:] if op.is_type("Max") else [None]
-    numbers = constant_numbers(least)
-    is_number = numbers is not None and numbers.ndim == 0 and not others
-    return least is not None and is_number and bool(numbers == _least(least))
+def _is_maximum_for_reductions(op: Op, result: Value) -> bool:
+    """Whether an op is the maximum of a tensor and the least number, and reductions alone read it."""
+    readers = [use.op for use in result.graph.uses(result)]
+    is_reduced = all(reader.is_type("AveragePool", *_REDUCTIONS) for reader in readers)
+    if not op.is_type("Max") or op.num_inputs != 2 or not is_reduced or result.graph.is_output(result):
+        return False
+    numbers = constant_numbers(op.graph.op_inputs(op)[1])
+    return numbers is not None and numbers.ndim == 0 and bool(numbers == _least(result))
 
 
 def _least(value: Value) -> np.ndarray:

@@ -13,6 +13,7 @@ from qc.ir.tensor_ref import TensorRef
 
 from ...simplify.fold_constants import constant_ops
 
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # With constants, these become part of the product in front of them.
 FOLDED = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
 
@@ -58,7 +59,8 @@ def moves_or_keeps_shape(op: Op) -> bool:
     (result, *_) = op.graph.op_outputs(op)
     shape = result.type.shape if result is not None else None
     shapes = [value.type.shape for value in op.graph.op_inputs(op) if value is not None]
-    return is_grid_preserving(op) or op.is_type("Concat") or (shape is not None and shape in shapes)
+    keeps_shape = shape is not None and shape in shapes and not op.is_type(*PRODUCTS)
+    return is_grid_preserving(op) or op.is_type("Concat") or keeps_shape
 
 
 def has_known_lengths(value: Value | None) -> bool:
