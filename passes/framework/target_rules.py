@@ -121,9 +121,9 @@ def _is_weighed_by_data(op: Op) -> bool:
 
 
 def _is_scaled_by_vector(op: Op) -> bool:
-    """Whether the result of an op is multiplied by several constant numbers, or an activation of it shifted.
+    """Whether several constant numbers multiply the result of an op, or are added right behind an activation.
 
-    That may be behind an activation, and behind arithmetic with other constants.
+    That may be behind arithmetic with other constants, and factors behind an activation.
     """
     waiting = [(value, False) for value in op.graph.op_outputs(op)[:1]]
     for value, is_activated in waiting:
@@ -136,7 +136,7 @@ def _is_scaled_by_vector(op: Op) -> bool:
                 return True
             is_arithmetic = reader.is_type(*_ARITHMETIC) and bool(constants) and None not in constants
             is_activation = reader.is_type(*_ACTIVATIONS)
-            made = (reader.graph.op_outputs(reader)[0], is_activated or is_activation)
+            made = (reader.graph.op_outputs(reader)[0], is_activation)
             if (is_arithmetic or is_activation) and made not in waiting:
                 waiting.append(made)
     return False
