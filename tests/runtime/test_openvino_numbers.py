@@ -44,6 +44,12 @@ GRAPHS = {
         }""",
     "across a pool (refused)": """g (float[2, 4, 8, 8] x) => (float[2, 4, 4, 8] y)
         <float[8, 16] w> { m = MatMul(x, w)  y = AveragePool<kernel_shape = [2, 2], strides = [2, 2]>(m) }""",
+    "joined rows are refused": """g (float[1, 8, 16] x) => (float[1, 16, 8] y)
+        <float[16, 8] w> { t = Tanh(x)  j = Concat<axis = 1>(x, t)  y = MatMul(j, w) }""",
+    "and columns that become rows": """g (float[1, 8, 16] x) => (float[1, 32, 8] y)
+        <float[8, 8] w> {
+            t = Tanh(x)  j = Concat<axis = 2>(x, t)  u = Transpose<perm = [0, 2, 1]>(j)  y = MatMul(u, w)
+        }""",
     "a strided convolution of points is one of channels last (another shape)": """
         g (float[1, 4, 8, 6] x) => (float[1, 8, 3, 4] y)
         <float[8, 4, 1, 1] w> { c = Conv<strides = [2, 2]>(x, w)  y = Transpose<perm = [0, 1, 3, 2]>(c) }""",

@@ -52,12 +52,22 @@ def result_to_keep_apart(op: Op) -> Value | None:
 
 
 def joined_to_keep_apart(op: Op) -> Value | None:
-    """What a Concat makes along another axis than the last, if a weight multiplies it once it is rounded."""
+    """What a Concat joins to rows of data that a weight multiplies once it is rounded; None if it does not.
+
+    Rows are along another axis than the last, or along the last one in front of a Transpose.
+    """
     (result, *_) = op.graph.op_outputs(op)
-    shape = result.type.shape if result is not None else None
-    if result is None or not result.is_float or op.attribute("axis") in (-1, len(shape or ()) - 1):
+    if result is None or not result.is_float:
         return None
-    return result if comes_to(result, _multiplies_by_stored_weight, _lets_rounding_pass) else None
+    is_last = op.attribute("axis") in (-1, len(result.type.shape or ()) - 1)
+    goal = _turns_for_weight if is_last else _multiplies_by_stored_weight
+    return result if comes_to(result, goal, _lets_rounding_pass) else None
+
+
+def _turns_for_weight(op: Op) -> bool:
+    (result, *_) = op.graph.op_outputs(op)
+    is_turned = op.is_type("Transpose") and result is not None
+    return is_turned and comes_to(result, _multiplies_by_stored_weight, _lets_rounding_pass)
 
 
 def _lets_rounding_pass(op: Op) -> bool:
