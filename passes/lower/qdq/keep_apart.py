@@ -66,8 +66,9 @@ def joined_to_keep_apart(op: Op) -> Value | None:
 
 def _turns_for_weight(op: Op) -> bool:
     (result, *_) = op.graph.op_outputs(op)
-    is_turned = op.is_type("Transpose") and result is not None
-    return is_turned and comes_to(result, _multiplies_by_stored_weight, _lets_rounding_pass)
+    if result is None or not op.is_type("Transpose"):
+        return False
+    return comes_to(result, _multiplies_by_stored_weight, _lets_rounding_pass)
 
 
 def _lets_rounding_pass(op: Op) -> bool:
