@@ -22,6 +22,10 @@ _FUNCTIONS = (
     *("Abs", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Neg", "Relu", "Relu", "Relu"),
     *("Sigmoid", "Softplus", "Tanh"),
 )
+_NORMS = (
+    *("BatchNormalization", "InstanceNormalization", "LayerNormalization"),
+    *("LpNormalization", "Softmax", "Softmax"),
+)
 _REDUCTIONS = ("ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
 
 
@@ -106,15 +110,13 @@ class Drawing(Builder):
         read = {name for node in self.nodes for name in node.input}
         unread = [name for name in self.shapes if name not in read and name not in ("x", self.last)]
         outputs = [self.last, *unread[:1]] if self.happens(0.5) else [self.last]
+        first = ["batch"] if self.free else []
         x, *made = (
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, self._declared(self.shapes[name]))
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, [*first, *self.shapes[name][len(first) :]])
             for name in ("x", *outputs)
         )
         graph = helper.make_graph(self.nodes, "drawn", [x], made, self.weights)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-
-    def _declared(self, shape: Shape) -> list[int | str]:
-        return ["batch", *shape[1:]] if self.free else list(shape)
 
     def feeds(self, count: int, batch: int = 0) -> list[dict[str, np.ndarray]]:
         """Normal numbers, for another length of a free batch if one is given."""
@@ -164,11 +166,13 @@ def _conv(net: Drawing, source: str) -> str | None:
     kernel, stride = net.one_of([1, 3]), net.one_of([1, 1, 2])
     groups = net.one_of([2, 4, channels]) if channels % 4 == 0 and net.happens(0.3) else 1
     made = channels if groups == channels else net.one_of([4, 8, 16])
-    axes, pad = len(lengths), kernel // 2
+    apart = net.one_of([1, 1, 2])
+    axes, reach = len(lengths), apart * (kernel - 1)
     weight = net.weight(made, channels // groups, *[kernel] * axes, axis=0)
     bias = [net.weight(made, axis=0)] if net.happens(0.7) else []
-    long = [(length + 2 * pad - kernel) // stride + 1 for length in lengths]
-    settings = {"strides": [stride] * axes, "pads": [pad] * 2 * axes, "group": groups}
+    long = [(length - 1) // stride + 1 for length in lengths]
+    settings = {"strides": [stride] * axes, "pads": [reach // 2] * 2 * axes, "group": groups}
+    settings |= {"dilations": [apart] * axes}
     return net.op("Conv", [source, weight, *bias], (batch, made, *long), **settings)
 
 
@@ -187,11 +191,17 @@ def _pool(net: Drawing, source: str) -> str | None:
     shape = net.shapes[source]
     if not _is_spatial(shape) or min(shape[2:]) < 2:
         return None
-    axes, kind = len(shape) - 2, net.one_of(["AveragePool", "GlobalAveragePool", "MaxPool", "same"])
-    if kind == "GlobalAveragePool":
+    kinds = ["AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "same"]
+    axes, kind = len(shape) - 2, net.one_of(kinds)
+    if kind.startswith("Global"):
         return net.op(kind, [source], (*shape[:2], *[1] * axes))
     if kind == "same":
-        return net.op("MaxPool", [source], shape, kernel_shape=[3] * axes, pads=[1] * 2 * axes)
+        kind, window = (
+            net.one_of(["AveragePool", "MaxPool"]),
+            {"kernel_shape": [3] * axes, "pads": [1] * 2 * axes},
+        )
+        counts = {"count_include_pad": net.one_of([0, 1])} if kind == "AveragePool" else {}
+        return net.op(kind, [source], shape, **window, **counts)
     halves = [length // 2 for length in shape[2:]]
     return net.op(kind, [source], (*shape[:2], *halves), kernel_shape=[2] * axes, strides=[2] * axes)
 
@@ -210,20 +220,16 @@ def _resize(net: Drawing, source: str) -> str | None:
 
 
 def _norm(net: Drawing, source: str) -> str | None:
-    shape, kind = net.shapes[source], net.one_of(["BatchNormalization", "LayerNormalization", "Softmax"])
-    if kind == "Softmax":
+    shape, kind = net.shapes[source], net.one_of(_NORMS)
+    if kind in ("LpNormalization", "Softmax"):
         return net.op(kind, [source], shape, axis=-1)
-    if kind == "LayerNormalization":
-        length = shape[-1]
-        return (
-            net.op(kind, [source, net.positives(length), net.weight(length, axis=0)], shape)
-            if length > 1
-            else None
-        )
-    if not _is_spatial(shape):
+    of_layer = kind == "LayerNormalization"
+    if (not of_layer and not _is_spatial(shape)) or prod(shape[-1:] if of_layer else shape[2:]) < 4:
         return None
-    count = shape[1]
-    given = [net.factors(count), net.weight(count, axis=0), net.weight(count, axis=0), net.positives(count)]
+    count = shape[-1] if of_layer else shape[1]
+    given = [net.factors(count), net.weight(count, axis=0)]
+    if kind == "BatchNormalization":
+        given += [net.weight(count, axis=0), net.positives(count)]
     return net.op(kind, [source, *given], shape)
 
 
@@ -265,6 +271,48 @@ def _with_another(net: Drawing, source: str) -> str | None:
     others = net.others(source, lambda known: known == shape)
     kind = net.one_of(["Add", "Add", "Max", "Mul", "Sub"])
     return net.op(kind, [source, net.one_of(others)], shape) if others else None
+
+
+def _where(net: Drawing, source: str) -> str | None:
+    """What is greater than a number, and else another tensor or a number."""
+    shape = net.shapes[source]
+    others = net.others(source, lambda known: known == shape)
+    other = net.one_of([*others, net.constant(np.float32(0.1))])
+    greater = net.node("Greater", source, net.constant(np.float32(0.2)))
+    return net.op("Where", [greater, source, other], shape)
+
+
+def _recurrent(net: Drawing, source: str) -> str | None:
+    """An LSTM or GRU along the first axis of three."""
+    shape = net.shapes[source]
+    if len(shape) != 3 or shape[2] > 32:
+        return None
+    kind, size = net.one_of(["GRU", "LSTM"]), 4
+    gates = size * {"GRU": 3, "LSTM": 4}[kind]
+    weights = [net.weight(1, gates, length, axis=1) for length in (shape[2], size)]
+    settings = {"hidden_size": size} | ({"linear_before_reset": 1} if kind == "GRU" else {})
+    made = net.op(kind, [source, *weights], (shape[0], 1, shape[1], size), **settings)
+    return net.op("Squeeze", [made, net.integers(1)], (shape[0], shape[1], size))
+
+
+def _repeat(net: Drawing, source: str) -> str | None:
+    """Twice along an axis, or channels as pixels and back."""
+    shape = list(net.shapes[source])
+    kind = net.one_of(["Tile", "DepthToSpace", "SpaceToDepth"])
+    if kind == "Tile":
+        axis = int(net.random.integers(1, len(shape)))
+        shape[axis] *= 2
+        return net.op(
+            kind, [source, net.integers(*(1 + (place == axis) for place in range(len(shape))))], shape
+        )
+    if len(shape) != 4:
+        return None
+    batch, channels, height, width = shape
+    if kind == "DepthToSpace" and channels % 4 == 0:
+        return net.op(kind, [source], (batch, channels // 4, 2 * height, 2 * width), blocksize=2)
+    if kind == "SpaceToDepth" and height % 2 == 0 and width % 2 == 0:
+        return net.op(kind, [source], (batch, 4 * channels, height // 2, width // 2), blocksize=2)
+    return None
 
 
 def _concat(net: Drawing, source: str) -> str | None:
@@ -346,5 +394,6 @@ LAYERS: tuple[Callable[[Drawing, str], str | None], ...] = (
     *(_product_of_data, _transposed_conv, _pool, _pool, _resize, _norm, _norm),
     *(_function,) * 6,
     *(_function_of_constants, _gate, _with_constant, _with_constant, _with_another, _with_another),
+    *(_where, _recurrent, _repeat),
     *(_concat, _transpose, _transpose, _reshape, _reshape, _reshape, _part, _part, _reduction, _reduction),
 )

@@ -115,6 +115,11 @@ GRAPHS = {
         <float[12, 12] w, float[16, 1] s, float[8, 16, 1] v> {
             m = MatMul(x, w)  r = Relu(m)  p = Mul(r, s)  y = Conv(p, v)
         }""",
+    "or a product is subtracted from numbers for rows (refused)": """
+        g (float[N, 16, 12] x) => (float[N, 8, 24] y)
+        <float[12, 24] w, float[16, 1] s, float[8, 16, 1] v> {
+            m = MatMul(x, w)  d = Sub(s, m)  y = Conv(d, v)
+        }""",
     "a constant comes first where a length is free (10 dB)": """
         g (float[N, 4, 8, 8] x) => (float[N, 8, 6, 6] y)
         <float[4, 1, 1] b, float[8, 4, 3, 3] w> { a = Add(b, x)  y = Conv(a, w) }""",

@@ -52,8 +52,9 @@ def _edges_to_keep(op: Op, source: Value) -> Iterator[tuple[Value, Op | None]]:
     is_behind_kink = turns_sign and _is_kinked(source)
     if is_behind_kink:
         yield source, op
-    moves_limits = (turns_sign and not is_behind_kink) or _is_by_rows(op, source)
-    if op.is_type("Div", "Mul") and result is not None and moves_limits and _is_rounded_later(result):
+    turns_limits = turns_sign and not is_behind_kink and op.is_type("Div", "Mul")
+    moves_limits = turns_limits or (op.is_type("Div", "Mul", "Sub") and _is_by_rows(op, source))
+    if result is not None and moves_limits and _is_rounded_later(result):
         yield result, None
 
 
