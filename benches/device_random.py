@@ -75,12 +75,12 @@ def verdict(device: str, pipeline: str, drawing: Drawing) -> str:
     if not all(np.isfinite(one).all() for one in floats):
         return "left out"
     data = drawing.feeds(FEEDS)
-    compiled = qc.compile(model, pipeline, target=device, data=data, threads=1, allow_unquantized=True)
-    wanted = by_runtime(compiled.model, feed)
     try:
+        compiled = qc.compile(model, pipeline, target=device, data=data, threads=1, allow_unquantized=True)
         found = by_device(device, compiled.model, feed)
     except QcError as error:
         return f"refused: {error}"
+    wanted = by_runtime(compiled.model, feed)
     return "right" if is_right(wanted, found, floats) else "wrong"
 
 

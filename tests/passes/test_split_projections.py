@@ -96,3 +96,13 @@ def test_what_is_cut_along_the_words_stays_one() -> None:
         y = Gather(t, k)
     }"""
     assert "Gather" in split(parse(text))
+
+
+def test_a_column_with_a_bias_of_one_number_stays_one() -> None:
+    left = split(
+        parse("""g (float[2, 6, 16] x) => (float[2, 6, 1] y)
+        <float[16, 1] w, float b = {0.5}, int64[3] s = {0, 6, 1}> {
+            m = MatMul(x, w)  a = Add(m, b)  y = Reshape(a, s)
+        }""")
+    )
+    assert left.count("MatMul") == 1

@@ -99,7 +99,7 @@ def _only_reader(graph: Graph, op: Op) -> Op | None:
 def _bias(graph: Graph, add: Op, columns: int) -> np.ndarray | None:
     for value in graph.op_inputs(add):
         const = fixed_constant(value)
-        if const is not None and const.size == columns == const.shape[-1]:
+        if const is not None and const.size == columns and const.shape[-1:] == (columns,):
             return const.numpy().reshape(-1)
     return None
 
