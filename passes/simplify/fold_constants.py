@@ -25,6 +25,7 @@ from qc.ir.tensor_ref import TensorRef
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from .constants.initializers import initializer_data, make_initializer
+from .constants.reshapes import shape_without_computed
 from .constants.shapes import take_inferred_shapes
 from .constants.size import is_parameter, is_table, original_size, sources_of, stored_size
 from .constants.told import tells_of_shape, told_of_shape
@@ -40,7 +41,8 @@ class FoldConstants(Pass):
 
     What a Shape or a Size tells of a tensor whose lengths are all known is constant, too, and so is what a
     Gather or a Slice takes of a Shape where those lengths are. Shapes that are not known are inferred anew
-    from what was folded, where an op asks for them or those of all inputs are fixed.
+    from what was folded, where an op asks for them or those of all inputs are fixed. Where one length that a
+    Reshape asks for is computed, as a free batch is, the Reshape finds it from the others.
     A CastLike, which functions have, is a Cast to the type that the other tensor has.
 
     The bodies of If, Loop and Scan are folded too, also where they read a constant of a graph around them.
@@ -92,7 +94,9 @@ class FoldConstants(Pass):
                 EliminateIdentity().run(model, context)
             has_shapes = (has_branches or not is_same) and _infer_shapes(rewriter, model)
             if not (has_branches or has_shapes):
-                return
+                break
+        for op in _ops(model):
+            _leave_out_length(rewriter, op)
 
     def _fold(
         self, rewriter: Rewriter, graph: Graph, context: PassContext, narrow: int, limit: float
@@ -266,6 +270,17 @@ def _lift_shape(rewriter: Rewriter, op: Op) -> None:
     if told is not None and result is not None and not op.graph.is_output(result):
         with rewriter.action("shape to initializer", op):
             make_initializer(rewriter, op, TensorRef.from_array(told))
+
+
+def _leave_out_length(rewriter: Rewriter, op: Op) -> None:
+    """Lets a Reshape find the only length that is computed for it."""
+    shape = shape_without_computed(op)
+    if shape is not None:
+        with rewriter.action("the length follows from the others", op):
+            (_, computed), (result, *_) = op.graph.op_inputs(op), op.graph.op_outputs(op)
+            name = f"{result.name if result is not None else op.name}_shape"
+            rewriter.set_input(op, 1, rewriter.add_constant(op.graph, shape, name))
+            rewriter.erase_unread(computed)
 
 
 @analysis(STRUCTURE, CONSTANTS)

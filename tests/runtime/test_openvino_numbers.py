@@ -69,6 +69,8 @@ GRAPHS = {
         }""",
     "a mean of codes over few channels (4 dB)": """g (float[8, 4, 16] x) => (float[8, 4, 1] y)
         <float[4, 4, 3] w> { c = Conv(x, w)  y = GlobalAveragePool(c) }""",
+    "and over more of them (9 dB)": """g (float[2, 16, 8] x) => (float[2, 8, 1] y)
+        <float[8, 16, 1] w> { c = Conv(x, w)  y = GlobalAveragePool(c) }""",
     "and a maximum of what a convolution makes (3 dB)": """g (float[8, 4, 16] x) => (float[8, 4, 1] y)
         <float[4, 4, 3] w, int64[1] two = {2}> { c = Conv(x, w)  r = Relu(c)  y = ReduceMax(r, two) }""",
     "and over channels": """g (float[8, 4, 16] x) => (float[8, 1, 14] y)
@@ -137,6 +139,36 @@ GRAPHS = {
         <float k = {0.25}, float[6] v, float[6, 8] w> {
             t = Transpose<perm = [0, 1, 3, 2]>(x)  m = MatMul(x, t)  s = Mul(m, k)
             p = Mul(s, v)  y = MatMul(p, w)
+        }""",
+    "a length is read from a convolution in front of its bias (18 dB)": """
+        g (float[N, 4, 8, 8] x) => (float[N, 8] y)
+        <float[8, 4, 3, 3] w, float[8] b, float[8, 8] v, float[1, 8] first, int64[1] zero = {0},
+         int64[1] eight = {8}, int64[2] flat = {0, 8}> {
+            c = Conv(x, w, b)  r = Relu(c)  p = GlobalAveragePool(r)  f = Reshape(p, flat)  m = MatMul(f, v)
+            s = Shape(x)  n = Gather(s, zero)  to = Concat<axis = 0>(n, eight)  h = Expand(first, to)
+            k = MatMul(h, v)  y = Add(m, k)
+        }""",
+    "and for a range": """g (float[N, 4, 8, 8] x) => (float[N, 8] y)
+        <float[8, 4, 3, 3] w, float[8] b, float[8, 8] v, float[9, 8] table, int64 zero = {0}, int64 one = {1},
+         int64[2] flat = {0, 8}> {
+            c = Conv(x, w, b)  r = Relu(c)  p = GlobalAveragePool(r)  f = Reshape(p, flat)  m = MatMul(f, v)
+            s = Shape<start = 0, end = 1>(r)  n = Squeeze(s)  k = Range(zero, n, one)  h = Gather(table, k)
+            y = Add(m, h)
+        }""",
+    "and where a length is computed for a Reshape as well": """g (float[N, 4, 8, 8] x) => (float[N, 8] y)
+        <float[8, 4, 3, 3] w, float[8] b, float[8, 8] v, int64 one = {1}, int64[1] front = {0},
+         int64[2] lengths = {8, 36}, int64[1] six = {36}, int64[1] eight = {8}, int64[1] two = {2}> {
+            c = Conv(x, w, b)  r = Relu(c)  s = Shape(r)  zero = Sub(one, one)  n = Gather(s, zero)
+            u = Unsqueeze(n, front)  to = Concat<axis = 0>(u, lengths)  f = Reshape(r, to)
+            t = Transpose<perm = [2, 0, 1]>(f)
+            a = Shape(t)  i = Gather(a, one)  o = Unsqueeze(i, front)  l = Concat<axis = 0>(o, eight)
+            h = ConstantOfShape<value = float[1] {0.5}>(l)
+            m = MatMul(t, v)  g0 = ReduceMean<keepdims = 0>(m, front)  k = MatMul(h, v)  y = Add(g0, k)
+        }""",
+    "an expanded constant that is joined is rounded (-2 dB)": """g (float[N, 16] x) => (float[N, 8] y)
+        <float[1, 16] first, float[32, 8] w, int64[1] zero = {0}, int64[1] length = {16}> {
+            s = Shape(x)  n = Gather(s, zero)  to = Concat<axis = 0>(n, length)  h = Expand(first, to)
+            j = Concat<axis = 1>(x, h)  y = MatMul(j, w)
         }""",
     "GlobalMaxPool rounds its result (12 %)": """g (float[2, 16, 8, 8] x) => (float[2, 8, 1, 1] y)
         <float[8, 16, 1, 1] w> { r = GlobalMaxPool(x)  y = Conv(r, w) }""",

@@ -10,7 +10,8 @@ time. OpenVINO 2026.4 needs it
 * behind a product without a bias that several ops read, where a length is free: for some it scales it twice;
 * between a convolution of 1 x 1 with strides and a Transpose, which it takes for one to channels last;
 * between a Concat and the rounding of its result, which it moves to what is joined: it refuses zero points
-  that it then has for each row of what a weight is multiplied by.
+  that it then has for each row of what a weight is multiplied by;
+* behind an Expand of a constant to two axes that is joined: it rounds the constant to other codes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from qc.ir.graph import Op, Value
 
 from .neighbours import (
     FOLDED,
+    comes_from,
     comes_to,
     end_of_product,
     has_known_lengths,
@@ -54,14 +56,30 @@ def result_to_keep_apart(op: Op) -> Value | None:
 def joined_to_keep_apart(op: Op) -> Value | None:
     """What a Concat joins to rows of data that a weight multiplies once it is rounded; None if it does not.
 
-    Rows are along another axis than the last, or along the last one in front of a Transpose.
+    Rows are along another axis than the last, or along the last one in front of a Transpose. Of columns it
+    is an Expand of a constant.
     """
     (result, *_) = op.graph.op_outputs(op)
     if result is None or not result.is_float:
         return None
+    expanded = next(filter(_is_expanded_row, op.graph.op_inputs(op)), None)
+    if expanded is not None:
+        return expanded
     is_last = op.attribute("axis") in (-1, len(result.type.shape or ()) - 1)
     goal = _turns_for_weight if is_last else _multiplies_by_stored_weight
     return result if comes_to(result, goal, _lets_rounding_pass) else None
+
+
+def _is_expanded_row(value: Value | None) -> bool:
+    """Whether an Expand makes a tensor of two axes of a constant, be it in front of ops that only move it."""
+    if value is None or len(value.type.shape or ()) != 2:
+        return False
+    return comes_from(value, _expands_constant, is_grid_preserving)
+
+
+def _expands_constant(op: Op) -> bool:
+    data = op.graph.op_inputs(op)[0] if op.is_type("Expand") else None
+    return data is not None and constant_numbers(data) is not None
 
 
 def _turns_for_weight(op: Op) -> bool:

@@ -14,7 +14,8 @@ dequantized constant, or a Gemm without bias in front of a Sum of two: both beco
 integers for that, and whose weight is dequantized in every run. There the LeakyRelu costs an op, and saves
 the integers.
 
-:mod:`.keep_apart`, :mod:`.keep_constants` and :mod:`.keep_reductions` have the cases of OpenVINO.
+:mod:`.keep_apart`, :mod:`.keep_constants`, :mod:`.keep_reductions` and :mod:`.keep_shapes` have the cases of
+OpenVINO.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from ...framework.target import Target
 from .keep_apart import joined_to_keep_apart, result_to_keep_apart
 from .keep_constants import keep_constants
 from .keep_reductions import keep_reductions
+from .keep_shapes import keep_shapes
 from .neighbours import (
     PRODUCTS,
     comes_to,
@@ -59,6 +61,7 @@ def keep_kernels(model: Model, rewriter: Rewriter, target: Target | None) -> Non
     if provider == _OPENVINO:
         keep_reductions(model, rewriter)
         keep_constants(model, rewriter)
+        keep_shapes(model, rewriter)
 
 
 def unkeep_float(model: Model, rewriter: Rewriter) -> None:

@@ -5,7 +5,7 @@ begins with the least number of the codes that it writes, 0 of unsigned ones, so
 ReduceMin, with the largest. A mean over the axes that are of length 1 then, which is exact, keeps them apart.
 
 Codes, and what products of codes make, it scales behind reductions of them, which is wrong with three axes
-if there are fewer channels than elements in the batch. A Max with the least number has it scale them before,
+if there are several elements in the batch. A Max with the least number has it scale them before,
 also in front of an average that counts zeros around its data, for which it takes the code 0.
 """
 
@@ -84,7 +84,7 @@ def _scaled_source(op: Op) -> Value | None:
         return None
     if op.is_type("AveragePool"):
         return source if _counts_zeros_among_codes(op, source) else None
-    return source if _may_be_of_few_channels(source) and _is_scaled(source) else None
+    return source if _may_be_of_several(source) and _is_scaled(source) else None
 
 
 def _rounded_maximum(op: Op) -> Value | None:
@@ -102,13 +102,10 @@ def _counts_zeros_among_codes(op: Op, source: Value) -> bool:
     return numbers is not None and bool(numbers.any())
 
 
-def _may_be_of_few_channels(value: Value) -> bool:
-    """Whether a tensor has three axes, and may have more elements in its batch than channels."""
+def _may_be_of_several(value: Value) -> bool:
+    """Whether a tensor has three axes, and may have more than one element in its batch."""
     shape = value.type.shape
-    if shape is None or len(shape) != 3:
-        return shape is None
-    batch, channels, _ = shape
-    return not isinstance(batch, int) or not isinstance(channels, int) or batch > channels
+    return shape is None or (len(shape) == 3 and shape[0] != 1)
 
 
 def _is_scaled(value: Value) -> bool:

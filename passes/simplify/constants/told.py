@@ -11,7 +11,6 @@ from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 from qc.patterns.attributes import attribute_of
 
-_FREE = -1
 _MOST_STEPS = 16
 _EXACT = (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE)
 _LARGEST = 2**24  # that all of these types hold
@@ -28,17 +27,19 @@ def told_of_shape(op: Op) -> np.ndarray | None:
 
     With a free batch, as most models have, a Gather or Slice of a Shape often tells of other lengths alone.
     """
-    lengths, result = _lengths(op), op.graph.op_outputs(op)[0]
-    if lengths is None or result is None or (lengths == _FREE).any():
+    result, told = op.graph.op_outputs(op)[0], _size(op) if op.is_type("Size") else _lengths(op)
+    if result is None or told is None:
         return None
-    if op.is_type("Size"):
-        return np.array(prod(lengths.tolist()), np.int64)
     kind = result.type.elem_type
-    return lengths.astype(helper.tensor_dtype_to_np_dtype(kind) if kind else np.int64)
+    return told.astype(helper.tensor_dtype_to_np_dtype(kind) if kind else np.int64)
 
 
-def _lengths(op: Op) -> np.ndarray | None:
-    """The lengths that an op tells of, int64, or _FREE for those that are; None if it tells of none."""
+def told_axes(op: Op) -> tuple[Value, np.ndarray] | None:
+    """The tensor that an op tells the lengths of, and of which axes; None if it tells of none, or of any.
+
+    Args:
+        op: a Shape, or an op that passes on what one tells. The axes have the shape of its result.
+    """
     steps, told = list[Op](), op if op.num_inputs else None
     while told is not None and told.is_type(*_PASSES_ON):
         if len(steps) == _MOST_STEPS or (told.is_type("Cast") and told.attribute("to") not in _EXACT):
@@ -46,26 +47,42 @@ def _lengths(op: Op) -> np.ndarray | None:
         steps.append(told)
         read = told.graph.op_inputs(told)[0]
         told = told.graph.producer(read) if read is not None else None
-    is_told = told is not None and (told.is_type("Shape") or (told.is_type("Size") and not steps))
-    found = _shape(told, told.graph.op_inputs(told)[0]) if told is not None and is_told else None
-    if found is None or (steps and (found > _LARGEST).any()):
+    data = told.graph.op_inputs(told)[0] if told is not None and told.is_type("Shape") else None
+    if told is None or data is None or data.original.type.shape is None:
         return None
+    first, last = (told.attributes[name].i if name in told.attributes else None for name in ("start", "end"))
+    axes = np.arange(len(data.original.type.shape))[first:last]
     for step in reversed(steps):
         if step.is_type("Gather", "Slice"):
-            places = _places(step, len(found)) if found.ndim == 1 else None
+            places = _places(step, len(axes)) if axes.ndim == 1 else None
             if places is None:
                 return None
-            found = np.asarray(found[places])
-    return found
+            axes = np.asarray(axes[places])
+    return data, axes
 
 
-def _shape(op: Op, read: Value | None) -> np.ndarray | None:
-    shape = read.original.type.shape if read is not None else None
-    if shape is None:
+def _lengths(op: Op) -> np.ndarray | None:
+    """The lengths that an op tells of, int64; None if it tells of none, or one is free."""
+    found = told_axes(op)
+    shape = _fixed_shape(found[0], found[1]) if found is not None else None
+    is_exact = shape is not None and (op.is_type("Shape") or not (shape > _LARGEST).any())
+    return shape if is_exact else None
+
+
+def _size(op: Op) -> np.ndarray | None:
+    (data,) = op.graph.op_inputs(op)
+    known = data.original.type.shape if data is not None else None
+    shape = _fixed_shape(data, np.arange(len(known))) if data is not None and known is not None else None
+    return np.array(prod(shape.tolist()), np.int64) if shape is not None else None
+
+
+def _fixed_shape(data: Value, axes: np.ndarray) -> np.ndarray | None:
+    """The lengths of a tensor along some axes; None if one is free."""
+    shape = data.original.type.shape or ()
+    lengths = [shape[axis] for axis in axes.ravel().tolist()]
+    if not all(isinstance(length, int) for length in lengths):
         return None
-    first, last = (op.attributes[name].i if name in op.attributes else None for name in ("start", "end"))
-    lengths = [length if isinstance(length, int) else _FREE for length in shape[first:last]]
-    return np.array(lengths, np.int64)
+    return np.array(lengths, np.int64).reshape(axes.shape)
 
 
 def _places(op: Op, count: int) -> np.ndarray | None:
