@@ -27,6 +27,7 @@ from qc.runtime.data.inputs import free_dimensions
 from qc.runtime.devices.known import open_device
 
 CALIBRATION, EVALUATION = 6, 2  # emulators are slow
+OPTIONS = {"openvino": {"INFERENCE_PRECISION_HINT": "f32"}}  # or floats may be of 16 bits
 _NAMES = re.compile(r"`[^`]*`|'[^']*'")
 
 
@@ -50,7 +51,7 @@ def measure_on(answer: Answer, path: Path, request: Mapping[str, Any]) -> None:
         )
     answer.step("check")
     with timed(answer, "check_seconds"):
-        check(answer, compiled, on)
+        check(answer, compiled, on, path.parent)
     compare(answer, path, compiled, feeds[-EVALUATION:], on)
     answer.end("ok")
 
@@ -73,9 +74,9 @@ def timed(answer: Answer, name: str) -> Iterator[None]:
     answer.end(answer.row["outcome"], **{name: time.perf_counter() - begin})
 
 
-def check(answer: Answer, compiled: qc.Compiled, on: str) -> None:
+def check(answer: Answer, compiled: qc.Compiled, on: str, base_dir: Path) -> None:
     """What the device accepts, what it runs in integers, and why not all."""
-    found = qc.check(compiled.model, on)
+    found = qc.check(compiled.model, on, base_dir=base_dir)
     ops = max(len(found.counted), 1)
     refused = [f"{op.op_type}: {_NAMES.sub('..', op.why)}" for op in found.counted if op.runs == "refused"]
     whole = [f"as a whole: {why}" for _, rule, why in found.broken if rule == "not opened"]
@@ -102,7 +103,7 @@ def compare(answer: Answer, reference: Path, compiled: qc.Compiled, feeds: list[
         score("arithmetic_db", simulated.open_simulation(threads=1))
     answer.step(f"run on {on}")
     with timed(answer, "run_seconds"):
-        score("device_db", open_device(on).open(compiled.model))
+        score("device_db", open_device(on, OPTIONS.get(on, {})).open(compiled.model, base_dir=reference.parent))
 
 
 if __name__ == "__main__":
