@@ -312,10 +312,14 @@ def _for_each_element(net: Drawing, source: str) -> str | None:
 
 
 def _joined(net: Drawing, source: str, other: str) -> str | None:
-    """Two tensors of one shape, or a product of the other one."""
+    """Two tensors of one shape, or the sum of their products, as recurrent cells have it."""
     shape, kind = list(net.shapes[source]), net.one_of(["Add", "Concat", "Concat", "MatMul", "Mul"])
     if kind == "MatMul":
-        return _matmul(net, other)
+        *rows, length = shape
+        made = [*rows, net.one_of([4, 8, 16])]
+        weights = [net.weight(length, made[-1], axis=1) for _ in range(2)]
+        products = [net.op("MatMul", both, made) for both in zip((source, other), weights, strict=True)]
+        return net.op("Add", products, made) if length <= _LONGEST else None
     if kind != "Concat":
         return net.op(kind, [source, other], shape)
     axis = int(net.random.integers(1, len(shape)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto, TensorProto
 
-from qc.ir.errors import ModelError, UsageError
+from qc.ir.errors import ModelError, UsageError, a_type
 from qc.ir.facts.runtime_ops import MAIN_DOMAINS
 from qc.ir.model import Model
 from qc.ir.onnx.conversion import converted
@@ -45,7 +45,8 @@ def read_model(model: ModelProto | str | Path, base_dir: Path | None = None) -> 
     if isinstance(model, Model):
         raise UsageError("a model is read already; qc.ir.lower(model) gives it as an onnx.ModelProto")
     if not isinstance(model, ModelProto | str | Path):
-        raise UsageError(f"a model is an onnx.ModelProto or the path of a file, not {type(model).__name__}")
+        hint = "; its .model is one" if isinstance(getattr(model, "model", None), ModelProto) else ""
+        raise UsageError(f"a model is an onnx.ModelProto or the path of a file, not {a_type(model)}{hint}")
     if isinstance(model, ModelProto):
         given, label = model, "the model"
     else:

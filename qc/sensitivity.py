@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from qc.ir.base.shown import Shown
-from qc.ir.errors import UsageError
+from qc.ir.errors import DataError, UsageError
 from qc.ir.quant.formats import IntFormat
 from qc.passes import Progress
 from qc.runtime import (
@@ -102,10 +103,14 @@ def measure_sensitivity(
         progress: where it shows how far it is.
 
     Raises:
-        UsageError: nothing can be turned on and off, no output is a float tensor, or there is no such device.
+        UsageError: nothing can be turned on and off, no output is a float tensor, ``samples`` is below 1, or
+            there is no such device.
         QcError: CUDA is asked for but cannot be used.
-        DataError: the data does not fit the model, or there is none.
+        DataError: the data does not fit the model, there is none, or on all of it outputs have other lengths
+            than those of the float model.
     """
+    if samples is not None and samples < 1:
+        raise UsageError(f"samples is {samples}, and must be at least 1")
     whole = compiled.open_simulation(settable_weights=True, float_biases=True, threads=threads, device=device)
     if not whole.quantizers:
         raise UsageError(
@@ -116,9 +121,9 @@ def measure_sensitivity(
     metric = parse_metric("sqnr")
     metric.check(compiled.ir.origin)
     feeds = Spread(load_data(data, compiled.inputs))
-    samples = samples or _enough(whole, metric, feeds)
+    samples = _enough(whole, metric, feeds) if samples is None else samples
     runs = 1 + 2 * len(whole.quantizers)
-    length = samples if feeds.length is None else min(feeds.length, samples or feeds.length)
+    length = samples if feeds.length is None else min(feeds.length, samples)
     task = (progress or progress_here()).start(
         "turning quantizers on and off", None if length is None else length * runs
     )
@@ -127,6 +132,11 @@ def measure_sensitivity(
     looked_at = outside.watch(islice(feeds, samples))
     found = harm(whole, groups, metric, looked_at, alone=True, on_run=task.advance)
     task.finish()
+    if math.isnan(found.whole):
+        raise DataError(
+            f"nothing can be compared on {count(found.feeds, 'sample')}: outputs have other lengths there "
+            "than those of the float model, as these depend on the data; give other samples"
+        )
     rows = [
         QuantizerSensitivity(name, one.tensors, _format(one), found.alone[name], found.changed[name])
         for name, one in whole.quantizers.items()

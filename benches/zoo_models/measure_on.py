@@ -103,7 +103,8 @@ def compare(answer: Answer, reference: Path, compiled: qc.Compiled, feeds: list[
         score("arithmetic_db", simulated.open_simulation(threads=1))
     answer.step(f"run on {on}")
     with timed(answer, "run_seconds"):
-        score("device_db", open_device(on, OPTIONS.get(on, {})).open(compiled.model, base_dir=reference.parent))
+        device = open_device(on, OPTIONS.get(on, {}))
+        score("device_db", device.open(compiled.model, base_dir=reference.parent))
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from qc.ir.errors import nearest
+from qc.ir.errors import UsageError, nearest
 
 from .compilation import Compilation
+from .given import listed
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -83,7 +84,8 @@ def compile_for(
 
     Args:
         model: an ONNX model or the path of one; not changed.
-        targets: names, paths of TOML files, or objects; each with a name of its own.
+        targets: names, paths of TOML files, or objects; each with a name of its own. A lone one is a list
+            of one.
         pipeline: as for :func:`qc.compile`.
         settings: all that :func:`qc.compile` takes besides ``target``.
 
@@ -92,10 +94,12 @@ def compile_for(
         for methods of calibration that look at single feeds), a note of its result says so.
 
     Raises:
-        UsageError: two targets have the same name.
+        UsageError: two targets have the same name, or ``target`` is given as well.
         QcError: what :func:`qc.compile` raises.
     """
-    return Compilation(model, pipeline, **settings).compile_for(targets)
+    if settings.get("target") is not None:
+        raise UsageError("compile_for() has its targets as a list, and takes no target= beside them")
+    return Compilation(model, pipeline, **settings).compile_for(listed(targets))
 
 
 def observe(
@@ -124,4 +128,4 @@ def observe(
         UsageError: the pipeline has no calibration, or one that looks at tensors themselves.
         QcError: what :func:`qc.compile` raises.
     """
-    return Compilation(model, pipeline, data=data, **settings).observe(also_for)
+    return Compilation(model, pipeline, data=data, **settings).observe(listed(also_for))

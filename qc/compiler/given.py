@@ -46,8 +46,8 @@ def _instruments(given: Any) -> tuple[Any, ...]:
 
 
 def _texts(name: str, given: Any) -> tuple[str, ...]:
-    """Several texts; a lone one is a tuple of one, a mapping one of NAME=VALUE, and None is empty."""
-    found = _listed(given)
+    """Several texts, none of which is empty."""
+    found = listed(given)
     for one in found:
         if not isinstance(one, str):
             raise UsageError(f"{name}= takes text such as 'NAME=1', or a list of it, not {one!r}")
@@ -56,7 +56,8 @@ def _texts(name: str, given: Any) -> tuple[str, ...]:
     return found
 
 
-def _listed(given: Any) -> tuple[Any, ...]:
+def listed(given: Any) -> tuple[Any, ...]:
+    """Several things; a lone one is a tuple of one, a mapping one of NAME=VALUE, and None is empty."""
     if given is None:
         return ()
     if isinstance(given, Mapping):

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from qc.rendering.check import integer_share
-from qc.rendering.words import count, decibels, file_size, milliseconds
+from qc.rendering.words import decibels, file_size, milliseconds
 from qc.verdict.measure import Verdict
+from qc.verdict.words import compared_on
 
 
 class Measure(NamedTuple):
@@ -38,7 +39,7 @@ def measures_of(verdict: Verdict) -> Iterator[Measure]:
     """What was measured, the accuracy first."""
     accuracy, latency = verdict.accuracy, verdict.latency
     if accuracy is not None:
-        on = f"on {count(accuracy.samples, 'sample')}"
+        on = compared_on(accuracy)
         if accuracy.sqnr_db is not None:
             yield Measure(
                 "SQNR", decibels(accuracy.sqnr_db), f"at the worst output, {on}", "decibels", accuracy.sqnr_db

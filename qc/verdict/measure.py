@@ -36,7 +36,7 @@ from qc.runtime.speed.latency import pinned_processors, time_in_turns
 
 from .growth import cause_of_growth
 from .lengths import Sequences, Shortened
-from .samples import LEAST_SAMPLES, Score, enough_samples, not_finite_in
+from .samples import LEAST_SAMPLES, Score, enough_samples, has_other_lengths, not_finite_in
 
 _ROUNDS = 50
 _LEAST_ROUNDS = 6  # and the one that warms up
@@ -56,6 +56,8 @@ class Accuracy:
         metric: its name.
         not_finite: which of the two, ``result`` or ``float model``, has NaN or infinite outputs where the
             other has not; empty if neither.
+        left_out: on how many samples an output has other lengths than that of the float model, as these may
+            depend on the data. It counts for nothing there.
     """
 
     samples: int
@@ -63,6 +65,7 @@ class Accuracy:
     agreement: float | None
     metric: str
     not_finite: str = ""
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -199,9 +202,10 @@ class _Measuring:
         sqnr, agreed = Score(parse_metric("sqnr")), Score(metric)
         outside = Outside(self._compiled.ir, is_calibration=True)
         found: Counter[bool] = Counter()  # of quantized inputs, by whether something in them is not zero
-        count, not_finite = 0, ""
+        count, left_out, not_finite = 0, 0, ""
         for sample in chain(first, more):
             count += 1
+            left_out += has_other_lengths(sample)
             for score in (sqnr, agreed):
                 score.add(sample)
             not_finite = not_finite or not_finite_in(sample)
@@ -210,7 +214,7 @@ class _Measuring:
             found.update(bool(np.any(sample.feed[name])) for name in outside.ranges if name in sample.feed)
         self.verdict = replace(
             self.verdict,
-            accuracy=Accuracy(count, sqnr.value(), agreed.value(), metric.name, not_finite),
+            accuracy=Accuracy(count, sqnr.value(), agreed.value(), metric.name, not_finite, left_out),
             saturated=tuple(outside.notes()),
             is_all_zero=bool(found) and not found[True],
         )

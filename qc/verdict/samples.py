@@ -14,7 +14,7 @@ from qc.ir.executor import Feed
 from qc.ir.onnx.protos import without_weights
 from qc.runtime import Metric
 from qc.runtime.metrics.metric import Sample, Tally
-from qc.runtime.metrics.sums import is_floating
+from qc.runtime.metrics.sums import differ_in_size, is_floating
 
 LEAST_SAMPLES = 8
 _MOST_SAMPLES = 64
@@ -65,6 +65,12 @@ class Score:
         except QcError:
             return None
         return None if found is None or math.isnan(found) or found == -math.inf else found
+
+
+def has_other_lengths(sample: Sample) -> bool:
+    """Whether an output has other lengths than that of the float model."""
+    given = sample.outputs
+    return any(name in given and differ_in_size(one, given[name]) for name, one in sample.reference.items())
 
 
 def not_finite_in(sample: Sample) -> str:

@@ -59,7 +59,18 @@ def _accuracy(found: Accuracy) -> str:
         parts.append(f"{decibels(found.sqnr_db)} at the worst output")
     if found.agreement is not None:
         parts.append(f"{_share(found.agreement)} agreement ({found.metric.partition('(')[0]})")
-    return f"{', '.join(parts) or 'not comparable'}, on {count(found.samples, 'sample')}"
+    return f"{', '.join(parts) or 'not comparable'}, {compared_on(found)}"
+
+
+def compared_on(found: Accuracy) -> str:
+    """On how many samples outputs are compared, and why not on the others."""
+    if not found.left_out:
+        return f"on {count(found.samples, 'sample')}"
+    compared = found.samples - found.left_out
+    if not compared:
+        return f"as an output has another length than in float on {count(found.samples, 'sample')}"
+    others = "as on the others an output has another length than in float"
+    return f"on {compared} of {found.samples} samples, {others}"
 
 
 def _share(agreement: float) -> str:

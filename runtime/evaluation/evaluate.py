@@ -13,7 +13,7 @@ from onnx import ModelProto
 
 from qc.ir.base.shown import Shown
 from qc.ir.base.underway import underway
-from qc.ir.errors import UsageError
+from qc.ir.errors import UsageError, a_type
 from qc.ir.onnx.load import load_model, model_folder
 
 from ..data.inputs import model_inputs
@@ -135,6 +135,10 @@ def evaluate(
         with underway(f"opened the candidate '{name}'"):
             if isinstance(candidate, (ModelProto, str, Path)):
                 candidate = OpenModel(candidate, base_dir=base_dir, **settings)
+            elif not callable(getattr(candidate, "run", None)):
+                raise UsageError(
+                    f"candidate '{name}' is {a_type(candidate)}, and neither a model nor runs one"
+                )
             runnables[name] = candidate
     for name, one in runnables.items():
         if isinstance(one, OpenModel):

@@ -14,7 +14,7 @@ from qc.ir.errors import UsageError, nearest
 from qc.ir.executor import Feed
 from qc.ir.graph import FLOAT_TYPES
 
-from .sums import check_ranks
+from .sums import check_ranks, differ_in_size
 
 # Types of outputs that can be compared; one that the model does not tell may turn out to be one of them.
 _COMPARED_TYPES = {*FLOAT_TYPES, TensorProto.DOUBLE, TensorProto.UNDEFINED}
@@ -123,7 +123,10 @@ class OutputMetric(ABC):
 
     @abstractmethod
     def add(self, reference: Any, output: Any, place: str) -> None:
-        """Takes in an output for one feed, and that of the reference; ``place`` names it for messages."""
+        """Takes in an output for one feed, and that of the reference, which has its sizes.
+
+        ``place`` names it for messages.
+        """
 
     @abstractmethod
     def value(self) -> float | None:
@@ -131,11 +134,15 @@ class OutputMetric(ABC):
 
 
 class WorstOutput:
-    """A metric of one output, or of the worst of all, as a :class:`Tally`."""
+    """A metric of one output, or of the worst of all, as a :class:`Tally`.
+
+    Where sizes depend on the data, those of the reference may be others: there an output counts for nothing.
+    """
 
     def __init__(self, text: str, start: Callable[[], OutputMetric], output: str | None) -> None:
         self._text, self._start, self._output = text, start, output
         self._metrics: dict[str, OutputMetric] = {}
+        self._leaves_out = False
 
     def add(self, sample: Sample) -> None:
         for name, expected in sample.reference.items():
@@ -143,11 +150,16 @@ class WorstOutput:
                 metric = self._metrics.setdefault(name, self._start())
                 found, place = sample.outputs[name], f"output '{name}' on feed {sample.index}"
                 check_ranks(expected, found, place)
-                metric.add(expected, found, place)
+                if differ_in_size(expected, found):
+                    self._leaves_out = True
+                else:
+                    metric.add(expected, found, place)
 
     def value(self) -> float:
         metrics = list(self._metrics.values())
         values = [value for metric in metrics if (value := metric.value()) is not None]
+        if not values and self._leaves_out:
+            return math.nan
         if not values:
             needs = self._start().needs
             raise UsageError(f"the metric '{self._text}' is for {needs}, and there is none to compare")

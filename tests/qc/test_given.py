@@ -9,7 +9,7 @@ from support.models import parse, random_feeds
 import qc
 from qc.ir.errors import UsageError
 from qc.passes import PrintModel
-from qc.runtime import OrtExecutor
+from qc.runtime import OrtExecutor, evaluate
 
 FREE = "g (float[N, 4] x) => (float[N, 3] y) <float[4, 3] w> { y = MatMul(x, w) }"
 
@@ -59,3 +59,13 @@ def test_none_is_nothing(name: str) -> None:
 def test_a_mapping_gives_a_length() -> None:
     made = qc.compile(parse(FREE), "decompose-ops", fix_shapes={"N": 2}, allow_unquantized=True).model
     assert [dim.dim_value for dim in made.graph.input[0].type.tensor_type.shape.dim] == [2, 4]
+
+
+def test_a_result_is_no_model_and_has_one() -> None:
+    source = parse(FREE)
+    data = random_feeds(source, 2)
+    made = qc.compile(source, data=data, threads=1)
+    with pytest.raises(UsageError, match=r"not a 'Compiled'; its \.model is one"):
+        qc.check(made, "ort-cpu")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="candidate 'q' is a 'Compiled', and neither a model nor runs one"):
+        evaluate(source, {"q": made}, data)  # type: ignore[dict-item]

@@ -122,6 +122,15 @@ GRAPHS = {
         <float[12, 24] w, float[16, 1] s, float[8, 16, 1] v> {
             m = MatMul(x, w)  d = Sub(s, m)  y = Conv(d, v)
         }""",
+    "rows of a product have factors where a length is free (0 dB)": """
+        g (float[N, 8, 12] x) => (float[N, 8, 24] y)
+        <float[12, 24] w, float[24] b, float[1, 8, 1] s> {
+            r = Relu(x)  m = MatMul(r, w)  a = Add(m, b)  y = Mul(a, s)
+        }""",
+    "or a normalization": """g (float[N, 8, 12] x) => (float[N, 8, 24] y)
+        <float[12, 24] w, float[8] s, float[8] b, float[8] mean, float[8] var = {1, 2, 1, 2, 1, 2, 1, 2}> {
+            r = Relu(x)  m = MatMul(r, w)  y = BatchNormalization(m, s, b, mean, var)
+        }""",
     "a constant comes first where a length is free (10 dB)": """
         g (float[N, 4, 8, 8] x) => (float[N, 8, 6, 6] y)
         <float[4, 1, 1] b, float[8, 4, 3, 3] w> { a = Add(b, x)  y = Conv(a, w) }""",
@@ -227,7 +236,7 @@ def _drawn(model: ModelProto) -> ModelProto:
     """With random weights whose channels differ much in size."""
     random = np.random.default_rng(3)
     for tensor in model.graph.initializer:
-        if tensor.data_type == onnx.TensorProto.FLOAT and tensor.dims:
+        if tensor.data_type == onnx.TensorProto.FLOAT and tensor.dims and tensor.name != "var":
             shape = tuple(tensor.dims)
             numbers = random.normal(size=shape) * np.exp2(random.integers(-2, 3, shape[-1]))
             tensor.CopyFrom(onnx.numpy_helper.from_array(numbers.astype(np.float32), tensor.name))

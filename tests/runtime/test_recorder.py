@@ -97,6 +97,14 @@ def test_one_calibration_serves_all_targets() -> None:
         assert not any("read again" in note for note in result.notes)
 
 
+def test_a_lone_target_is_a_list_of_one_and_none_stands_beside_it() -> None:
+    model = parse(MODEL)
+    data = random_feeds(model)
+    assert list(qc.compile_for(model, "openvino", PASSES, data=data)) == ["openvino"]
+    with pytest.raises(UsageError, match="takes no target= beside"):
+        qc.compile_for(model, ["openvino"], PASSES, data=data, target="npu")
+
+
 def test_a_target_that_needs_a_newer_opset_reads_the_data_again_and_says_so() -> None:
     data = random_feeds(qc.read_model(FIXTURES / "digits_cnn.onnx").origin, 4)
     results = qc.compile_for(

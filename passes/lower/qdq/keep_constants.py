@@ -3,8 +3,9 @@
 OpenVINO 2026.4 multiplies in front of Relu, LeakyRelu, PRelu and MaxPool what is multiplied behind them where
 that ends in a rounding, which is the same for factors above 0 alone. Where a length is free it moves
 constants into the limits of the rounding behind: factors below 0 leave the upper limits below the lower,
-constants that come first are moved wrongly, and limits for each row behind a product it refuses. It does not
-see through a LeakyRelu of slope 1.
+constants that come first are moved wrongly, and limits for each row behind a product it refuses; factors for
+each row of a product of matrices it multiplies with the wrong numbers. It does not see through a LeakyRelu of
+slope 1.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _edges_to_keep(op: Op, source: Value) -> Iterator[tuple[Value, Op | None]]:
     (result, *_) = op.graph.op_outputs(op)
     turns_sign = _turns_sign(op, source)
     is_behind_kink = turns_sign and _is_kinked(source)
-    if is_behind_kink:
+    if is_behind_kink or _scales_rows(op, source):
         yield source, op
     turns_limits = turns_sign and not is_behind_kink and op.is_type("Div", "Mul")
     moves_limits = turns_limits or (op.is_type("Div", "Mul", "Sub") and _is_by_rows(op, source))
@@ -98,13 +99,29 @@ def _is_passed(op: Op) -> bool:
     return is_rounded or is_grid_preserving(op) or op.is_type("Clip", "Neg", *_KINKED, *FOLDED)
 
 
+def _scales_rows(op: Op, data: Value) -> bool:
+    """Whether rows of a product of matrices have factors of their own, and a length is free."""
+    if has_known_lengths(data) or not op.is_type("BatchNormalization", "Div", "Mul"):
+        return False
+    shapes = [value.type.shape or () for value in _others(op, data)]
+    is_for_rows = op.is_type("BatchNormalization") and len(data.type.shape or ()) > 2
+    is_for_rows = is_for_rows or any(set(shape[:-1]) - {1} for shape in shapes)
+    return is_for_rows and comes_from(data, _is_matrix_product, lambda op: op.is_type(*FOLDED))
+
+
+def _is_matrix_product(op: Op) -> bool:
+    return op.is_type("Gemm", "MatMul")
+
+
+def _others(op: Op, data: Value) -> list[Value]:
+    return [value for value in op.graph.op_inputs(op) if value is not None and value is not data]
+
+
 def _is_by_rows(op: Op, data: Value) -> bool:
     """Whether a factor for each row stands behind a product, whose channels are along the last axis."""
-    shapes = [
-        value.type.shape or () for value in op.graph.op_inputs(op) if value is not None and value is not data
-    ]
+    shapes = [value.type.shape or () for value in _others(op, data)]
     is_vector = any(shape[-1:] == (1,) and set(shape) != {1} for shape in shapes)
-    return is_vector and comes_from(data, lambda op: op.is_type("Gemm", "MatMul"), _is_passed)
+    return is_vector and comes_from(data, _is_matrix_product, _is_passed)
 
 
 def _is_rounded_later(value: Value) -> bool:
