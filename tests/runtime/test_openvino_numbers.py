@@ -50,6 +50,10 @@ GRAPHS = {
         <float[8, 8] w> {
             t = Tanh(x)  j = Concat<axis = 2>(x, t)  u = Transpose<perm = [0, 2, 1]>(j)  y = MatMul(u, w)
         }""",
+    "a product of data is joined for a convolution (22 dB)": """g (float[1, 16, 8] x) => (float[1, 8, 16] y)
+        <float[8, 24, 1] w> {
+            t = Transpose<perm = [0, 2, 1]>(x)  m = MatMul(x, t)  j = Concat<axis = 1>(m, t)  y = Conv(j, w)
+        }""",
     "a strided convolution of points is one of channels last (another shape)": """
         g (float[1, 4, 8, 6] x) => (float[1, 8, 3, 4] y)
         <float[8, 4, 1, 1] w> { c = Conv<strides = [2, 2]>(x, w)  y = Transpose<perm = [0, 1, 3, 2]>(c) }""",
@@ -89,6 +93,10 @@ GRAPHS = {
         <float[8, 4, 1, 1] w, float[1, 8, 1, 1] s, float[8, 8, 1, 1] v> {
             c = Conv(x, w)  r = Sigmoid(c)  p = MaxPool<kernel_shape = [3, 3]>(r)  m = Mul(p, s)
             y = Conv(m, v)
+        }""",
+    "and behind an AveragePool (-4 dB)": """g (float[1, 4, 8, 8] x) => (float[1, 8, 4, 4] y)
+        <float[1, 4, 1, 1] s, float[8, 4, 1, 1] v> {
+            p = AveragePool<kernel_shape = [2, 2], strides = [2, 2]>(x)  m = Mul(p, s)  y = Conv(m, v)
         }""",
     "and where it is subtracted": """g (float[1, 4, 16] x) => (float[1, 4, 8] y)
         <float one = {1}, float[4, 8] w> {

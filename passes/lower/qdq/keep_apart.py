@@ -11,6 +11,7 @@ time. OpenVINO 2026.4 needs it
 * between a convolution of 1 x 1 with strides and a Transpose, which it takes for one to channels last;
 * between a Concat and the rounding of its result, which it moves to what is joined: it refuses zero points
   that it then has for each row of what a weight is multiplied by;
+* and if a product of data is joined for a convolution, whose scales it then mistakes;
 * behind an Expand of a constant to two axes that is joined: it rounds the constant to other codes.
 """
 
@@ -57,7 +58,7 @@ def joined_to_keep_apart(op: Op) -> Value | None:
     """What a Concat joins to rows of data that a weight multiplies once it is rounded; None if it does not.
 
     Rows are along another axis than the last, or along the last one in front of a Transpose. Of columns it
-    is an Expand of a constant.
+    is an Expand of a constant; for a convolution, what is joined to a product of data.
     """
     (result, *_) = op.graph.op_outputs(op)
     if result is None or not result.is_float:
@@ -65,6 +66,10 @@ def joined_to_keep_apart(op: Op) -> Value | None:
     expanded = next(filter(_is_expanded_row, op.graph.op_inputs(op)), None)
     if expanded is not None:
         return expanded
+    if any(map(_is_product_of_data, op.graph.op_inputs(op))) and comes_to(
+        result, _convolves, _lets_rounding_pass
+    ):
+        return result
     is_last = op.attribute("axis") in (-1, len(result.type.shape or ()) - 1)
     goal = _turns_for_weight if is_last else _multiplies_by_stored_weight
     return result if comes_to(result, goal, _lets_rounding_pass) else None
@@ -75,6 +80,18 @@ def _is_expanded_row(value: Value | None) -> bool:
     if value is None or len(value.type.shape or ()) != 2:
         return False
     return comes_from(value, _expands_constant, is_grid_preserving)
+
+
+def _is_product_of_data(value: Value | None) -> bool:
+    return value is not None and comes_from(value, _multiplies_data, _lets_rounding_pass)
+
+
+def _multiplies_data(op: Op) -> bool:
+    return op.is_type("MatMul") and not _is_by_stored_weight(op)
+
+
+def _convolves(op: Op) -> bool:
+    return op.is_type("Conv", "ConvTranspose")
 
 
 def _expands_constant(op: Op) -> bool:
