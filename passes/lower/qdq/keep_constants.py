@@ -2,11 +2,10 @@
 
 OpenVINO 2026.4 multiplies in front of Relu, LeakyRelu, PRelu and MaxPool what is multiplied behind them where
 that ends in a rounding, which is the same for factors above 0 alone; behind an AveragePool it multiplies the
-limits of the rounding, which is so, too. Where a length is free it moves
-constants into the limits of the rounding behind: factors below 0 leave the upper limits below the lower,
-constants that come first are moved wrongly, and limits for each row behind a product it refuses; factors for
-each row of a product of matrices it multiplies with the wrong numbers. It does not see through a LeakyRelu of
-slope 1.
+limits of the rounding, which is so, too. Where a length is free it moves constants into the limits of the
+rounding behind: factors below 0 leave the upper limits below the lower, constants that come first are moved
+wrongly, and limits for each row behind a product it refuses; factors for each row of a product of matrices it
+multiplies with the wrong numbers. It does not see through a LeakyRelu of slope 1.
 """
 
 from __future__ import annotations
