@@ -34,7 +34,7 @@ def gram_of(
 
     def multiply(piece: tuple[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         feed, positions = piece
-        return products([np.ascontiguousarray(array) for array in feeds[feed]], features, positions)
+        return products(feeds[feed], features, positions)
 
     with ThreadPoolExecutor(threads) if min(threads, len(pieces)) > 1 else nullcontext() as pool:
         results = (pool.map if pool else map)(multiply, pieces)  # in order, whichever thread is done first
