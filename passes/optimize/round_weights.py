@@ -87,7 +87,7 @@ class RoundWeights(Pass):
         assert quantizer is not None and quantizer.encoding is not None
         found = visit.steps.next(lambda: self._found(visit, quantizer))
         if not found:
-            visit.leave("no sample reaches it")
+            visit.leave()
             return
         power, after, before = (float(found[name].sum()) for name in ("power", "after", "before"))
         better = f"{ratio(power, after)} at the result of {visit.layer.op.label}"
@@ -98,10 +98,10 @@ class RoundWeights(Pass):
             quant.calibrate(quantizer, encoding, "scales that fit the codes")
         quant.choose_codes(quantizer, found["codes"], reason)
         if visit.has_biases:
-            visit.add_to_biases(found["shifts"])
+            visit.correct_biases(found["shift"])
 
     def _found(self, visit: Visit, quantizer: Quantizer) -> dict[str, np.ndarray]:
-        """What is chosen for a weight; nothing if no sample reaches it."""
+        """What is chosen for a weight; nothing if no sample tells what it multiplies."""
         layer, features = visit.layer, visit.features()
         if features is None:
             return {}
@@ -125,7 +125,7 @@ class RoundWeights(Pass):
             "scale": problem.encoding(quantizer.encoding).scale.ravel()[
                 tied_scales(layer, quantizer.encoding)
             ],
-            "shifts": visit.shifts(features, problem.numbers(codes)),
+            "shift": visit.shift(visit.uses[0], problem.numbers(codes)),
             "before": before,
             "after": np.where(worse, before, after),
             "power": change.power,
