@@ -45,6 +45,16 @@ def test_weights_are_chosen_by_samples_with_as_many_rows_as_in_float(step: str) 
     assert unseen(compiled(step, [NEAR, FAR])) == []
 
 
+def test_ranges_are_chosen_by_samples_of_the_size_that_they_have_in_float() -> None:
+    """A channel of large numbers is clipped for the sake of others, if a sample is left that tells so."""
+    large = np.ones(16, np.float32)
+    large[0] = 50
+    near, far = ({"x": feed["x"] * large} for feed in (NEAR, FAR))
+    for feeds, is_chosen in (([near], False), ([near, far], True)):
+        reasons = [remark.reason for remark in compiled("choose-ranges", feeds).journal.remarks]
+        assert any("results behind it" in reason for reason in reasons) == is_chosen
+
+
 @pytest.mark.parametrize("step", ["round-weights", "choose-weight-ranges"])
 def test_a_layer_that_never_gets_a_row_keeps_the_nearest_codes(step: str) -> None:
     assert unseen(compiled(step, [NEAR, FAR], least=-1000)) == []
