@@ -46,9 +46,9 @@ class RoundWeights(Pass):
 
     Weights are those of Conv, ConvTranspose, Gemm and MatMul, and both of LSTM, GRU and RNN, with integer
     codes of at most 8 bits. One that several ops read is rounded at the last of them, by what all of them
-    multiply. Weights in bodies of If and Loop come first, by what they multiply in the quantized model. What
-    else has such codes keeps the nearest, and a remark says why: an embedding, say, of which each row is read
-    alone.
+    multiply. Weights in bodies of If and Loop come first, by what they multiply in the quantized model. Where
+    numbers of rows depend on the data, samples count on which a layer gets as many as in float. What else has
+    such codes keeps the nearest, and a remark says why: an embedding, say, of which each row is read alone.
 
     To be run after ``calibrate``; without data all keep the nearest codes. The tensors that layers read are
     held in memory for as many samples as fit in 2 GiB, at most ``samples``: more would change little, since
