@@ -333,7 +333,7 @@ class Executor(Protocol):
 
     def gram(
         self, feeds: Sequence[Sequence[np.ndarray]], features: Observation, rows: int
-    ) -> tuple[np.ndarray, np.ndarray, int]:
+    ) -> tuple[np.ndarray, np.ndarray, int] | None:
         """The means of features, and of the products of each two, in arrays that are at hand.
 
         They depend neither on the number of threads nor on the processor.
@@ -346,11 +346,12 @@ class Executor(Protocol):
 
         Returns:
             Float64, shapes ``(groups, arrays * features)`` and ``(groups, arrays * features, arrays *
-            features)``; an axis without patches is one group. Then at how many positions was looked.
+            features)``; an axis without patches is one group. Then at how many positions was looked. None
+            if there is no position.
 
         Raises:
-            UsageError: an array has no such features.
-            DataError: there is no position, or an array holds NaN or infinity.
+            UsageError: an array has no such features, or those of a feed have several shapes.
+            DataError: an array holds NaN or infinity.
         """
 
     def histogram_error(

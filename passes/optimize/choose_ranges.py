@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import compress
 from typing import Annotated
 
 import numpy as np
@@ -42,8 +43,9 @@ class ChooseRanges(Pass):
     numbers 0. Here the ends of a range are moved in turn, and what stands behind the tensor is computed for
     each candidate, in the simulation, up to the results of layers and to what is rounded next; they are moved
     as long as the squared error against the float model falls on both halves of the samples, each result
-    counting by its own power. Tensors are visited in order, and each sees what rounding did before it. One
-    whose error does not fall by 20 % keeps its range.
+    counting by its own power. Where a result has another size than in float, as sizes may depend on the data,
+    the sample does not count for it. Tensors are visited in order, and each sees what rounding did before it.
+    One whose error does not fall by 20 % keeps its range.
 
     Helps much where few numbers are large and hardly count, as in networks that read bytes or spectra; in
     most networks it finds nothing, or gains at the next result and not at the last.
@@ -88,6 +90,9 @@ class ChooseRanges(Pass):
         encoding = quantizer.encoding
         assert encoding is not None
         own = float(encoding.minimum), float(encoding.maximum)
+        if not np.isfinite(trials.error(own)).all():
+            trials.keep(encoding)
+            return
         best = _searched(trials.error, own, quantizer.spec.symmetric)
         before, after = (float(trials.error(ends).mean()) for ends in (own, best))
         if not after < _GAIN * before:
@@ -109,7 +114,7 @@ class _Trials:
         self._segments = segments
         self._quantizer = quantizer
         self._results = results
-        self._powers = [sum(_square(array) for array in arrays) for _, arrays in results]
+        self._powers = [[_square(array) for array in arrays] for _, arrays in results]
         self.error = cache(self._error)
 
     def encoding(self, ends: Range) -> Encoding:
@@ -123,15 +128,31 @@ class _Trials:
         self._segments.replace(setting_name(name, "zero_point"), encoding.zero_point)
 
     def _error(self, ends: Range) -> np.ndarray:
-        """The mean over the results of their squared error as a share of their power, on each half."""
+        """The mean over the results of their squared error as a share of their power, on each half.
+
+        Infinite if there is nothing to compare, so that no range is better for it.
+        """
         self.keep(self.encoding(ends))
         found = self._segments.tensors([name for name, _ in self._results])
-        shares = []
-        for (name, exact), power in zip(self._results, self._powers, strict=True):
-            made = [_square(one - other) for one, other in zip(found[name], exact, strict=True)]
-            if power > 0:
-                shares.append([sum(half) / power for half in (made[::2], made[1::2]) if half])
-        return 2 * np.mean(shares, axis=0) if shares else np.zeros(1)
+        shares = [
+            _share_on_halves(found[name], exact, powers)
+            for (name, exact), powers in zip(self._results, self._powers, strict=True)
+        ]
+        known = [share for share in shares if share is not None]
+        return 2 * np.mean(known, axis=0) if known else np.full(2, np.inf)
+
+
+def _share_on_halves(
+    found: Sequence[np.ndarray], exact: Sequence[np.ndarray], powers: Sequence[float]
+) -> list[float] | None:
+    """The squared error on each half of the samples of one shape in both models, as a share of the power.
+
+    A single one is both halves; None if they have no power.
+    """
+    same = [one.shape == other.shape for one, other in zip(found, exact, strict=True)]
+    made = [_square(one - other) for one, other in compress(zip(found, exact, strict=True), same)]
+    power = sum(compress(powers, same))
+    return [sum(half) / power for half in (made[::2], made[1::2] or made)] if power > 0 else None
 
 
 def _square(array: np.ndarray) -> float:

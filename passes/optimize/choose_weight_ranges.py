@@ -55,7 +55,7 @@ class ChooseWeightRanges(Pass):
     def _choose(self, visit: Visit, quantizer: Quantizer) -> None:
         found = visit.steps.next(lambda: _found(visit, quantizer, self.candidates))
         if not found:
-            visit.leave("no sample reaches it")
+            visit.leave()
             return
         assert quantizer.encoding is not None
         power, after, before = (float(found[name]) for name in ("power", "after", "before"))
@@ -67,7 +67,7 @@ class ChooseWeightRanges(Pass):
 
 
 def _found(visit: Visit, quantizer: Quantizer, candidates: int) -> dict[str, np.ndarray]:
-    """The grid of a weight, and what it errs by; nothing if no sample reaches it."""
+    """The grid of a weight, and what it errs by; nothing if no sample tells what it multiplies."""
     features = visit.features()
     if features is None:
         return {}

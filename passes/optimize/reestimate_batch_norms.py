@@ -135,8 +135,8 @@ class _BatchNorm:
         return self.data.name, self.mean.constant.name, self.variance.constant.name
 
     def own_statistics(self, rewriter: Rewriter) -> None:
-        """Copies statistics that others read too."""
-        if self.mean.is_own and self.variance.is_own:
+        """Copies statistics that others read too, or that are stored in another type than is read."""
+        if all(one.is_own and not one.is_converted for one in (self.mean, self.variance)):
             return
         with rewriter.action("statistics of its own", self.op):
             for constant in (self.mean, self.variance):

@@ -46,9 +46,9 @@ class RoundWeights(Pass):
 
     Weights are those of Conv, ConvTranspose, Gemm and MatMul, and both of LSTM, GRU and RNN, with integer
     codes of at most 8 bits. One that several ops read is rounded at the last of them, by what all of them
-    multiply. Weights in bodies of If and Loop come first, by what they multiply in the quantized model. What
-    else has such codes keeps the nearest, and a remark says why: an embedding, say, of which each row is read
-    alone.
+    multiply. Weights in bodies of If and Loop come first, by what they multiply in the quantized model. Where
+    numbers of rows depend on the data, samples count on which a layer gets as many as in float. What else has
+    such codes keeps the nearest, and a remark says why: an embedding, say, of which each row is read alone.
 
     To be run after ``calibrate``; without data all keep the nearest codes. The tensors that layers read are
     held in memory for as many samples as fit in 2 GiB, at most ``samples``: more would change little, since
@@ -87,7 +87,7 @@ class RoundWeights(Pass):
         assert quantizer is not None and quantizer.encoding is not None
         found = visit.steps.next(lambda: self._found(visit, quantizer))
         if not found:
-            visit.leave("no sample reaches it")
+            visit.leave()
             return
         power, after, before = (float(found[name].sum()) for name in ("power", "after", "before"))
         better = f"{ratio(power, after)} at the result of {visit.layer.op.label}"
@@ -98,10 +98,10 @@ class RoundWeights(Pass):
             quant.calibrate(quantizer, encoding, "scales that fit the codes")
         quant.choose_codes(quantizer, found["codes"], reason)
         if visit.has_biases:
-            visit.add_to_biases(found["shifts"])
+            visit.correct_biases(found["shift"])
 
     def _found(self, visit: Visit, quantizer: Quantizer) -> dict[str, np.ndarray]:
-        """What is chosen for a weight; nothing if no sample reaches it."""
+        """What is chosen for a weight; nothing if no sample tells what it multiplies."""
         layer, features = visit.layer, visit.features()
         if features is None:
             return {}
@@ -125,7 +125,7 @@ class RoundWeights(Pass):
             "scale": problem.encoding(quantizer.encoding).scale.ravel()[
                 tied_scales(layer, quantizer.encoding)
             ],
-            "shifts": visit.shifts(features, problem.numbers(codes)),
+            "shift": visit.shift(visit.uses[0], problem.numbers(codes)),
             "before": before,
             "after": np.where(worse, before, after),
             "power": change.power,

@@ -63,7 +63,8 @@ Outputs outputs_of(const Window& window, std::size_t axis, std::size_t axes, std
   }
   const std::int64_t full = length == 0 ? 0 : (length - 1) * stride + at(window.output_padding, axis, 0) + reach;
   if (!same && window.output_shape.empty()) return {full - before - after, before};
-  const std::int64_t outputs = at(window.output_shape, axis, length * stride);
+  // Nothing is added behind the last place that the kernel reaches, unless that many outputs are asked for.
+  const std::int64_t outputs = at(window.output_shape, axis, std::min(length * stride, full));
   return {outputs, half_before(std::max<std::int64_t>(0, full - outputs), window.auto_pad != "SAME_UPPER")};
 }
 
@@ -111,8 +112,10 @@ Rows::Rows(const Shape& x, const Window& window) : groups_(static_cast<std::size
 }
 
 void Rows::choose(std::vector<std::size_t> positions, std::size_t tensors) {
-  if (tensors < 1 || positions.empty() || positions.back() >= positions_)
-    throw InvalidArgument("The rows of a tensor were chosen beyond its last one.");
+  // In order, so that the last one tells of all; a negative one has become larger than any.
+  if (tensors < 1 || positions.empty() || !std::is_sorted(positions.begin(), positions.end()) ||
+      positions.back() >= positions_)
+    throw InvalidArgument("The rows of a tensor were chosen out of order, or beyond its last one.");
   chosen_ = std::move(positions);
   tensors_ = tensors;
 }

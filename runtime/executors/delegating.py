@@ -35,7 +35,7 @@ class DelegatingExecutor:
         """Keeps results of steps with ``inner``."""
         return self.inner.steps(*given, **named)
 
-    def gram(self, *given: Any, **named: Any) -> tuple[np.ndarray, np.ndarray, int]:
+    def gram(self, *given: Any, **named: Any) -> tuple[np.ndarray, np.ndarray, int] | None:
         """Multiplies features with ``inner``."""
         return self.inner.gram(*given, **named)
 

@@ -22,7 +22,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 def gram_of(
     feeds: Sequence[Sequence[np.ndarray]], features: Observation, rows: int, threads: int
-) -> tuple[np.ndarray, np.ndarray, int]:
+) -> tuple[np.ndarray, np.ndarray, int] | None:
     """Means of features and of their products, and of how many; see :meth:`qc.ir.executor.Executor.gram`."""
     for number, arrays in enumerate(feeds):
         if bad := sum(observe(array).nonfinite for array in arrays):
@@ -30,11 +30,11 @@ def gram_of(
     sizes = [rows_of(arrays[0].shape, features) for arrays in feeds]
     pieces = list(_pieces([positions for _, _, positions in sizes], rows))
     if not pieces:
-        raise DataError("there is nothing to multiply on any feed")
+        return None
 
     def multiply(piece: tuple[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         feed, positions = piece
-        return products([np.ascontiguousarray(array) for array in feeds[feed]], features, positions)
+        return products(feeds[feed], features, positions)
 
     with ThreadPoolExecutor(threads) if min(threads, len(pieces)) > 1 else nullcontext() as pool:
         results = (pool.map if pool else map)(multiply, pieces)  # in order, whichever thread is done first

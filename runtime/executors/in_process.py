@@ -190,7 +190,7 @@ class OrtExecutor:
 
     def gram(
         self, feeds: Sequence[Sequence[np.ndarray]], features: Observation, rows: int
-    ) -> tuple[np.ndarray, np.ndarray, int]:
+    ) -> tuple[np.ndarray, np.ndarray, int] | None:
         """The Gram matrix of arrays; see the protocol."""
         return gram_of(feeds, features, rows, self.threads or os.cpu_count() or 1)
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from qc.ir.errors import UsageError
 from qc.ir.executor import Observation
@@ -56,14 +57,14 @@ def fake_quantize(
     float16 and bfloat16 arrays are widened to float32 first and the result is rounded back.
 
     Args:
-        array: float32, float16 or bfloat16, any shape.
+        array: float32, float16 or bfloat16 in any order of bytes, any shape.
         encoding: the grid; integer formats of 2 to 16 bits or float formats, not shifted.
         rounding: how ties are rounded; float formats always round to even.
         out: where the result goes: a contiguous array of the dtype and shape of ``array``, which is
             ``array`` itself or does not overlap it; None for a new one.
 
     Returns:
-        ``out``, or a new array of the dtype and shape of ``array``.
+        ``out``, or a new array of the dtype, in the machine's order of bytes, and shape of ``array``.
 
     Raises:
         UsageError: the dtype is not supported, the encoding does not fit the shape, the format has more
@@ -73,7 +74,7 @@ def fake_quantize(
     if spec.shifted:
         raise UsageError(f"the kernels know no shifted grids, such as {spec}; use qc.ir.quant.arithmetic")
     limits = _limits(spec) if isinstance(spec.format, IntFormat) else np.zeros(2, np.int32)
-    x = np.ascontiguousarray(array).reshape(np.shape(array))
+    x = _contiguous(array)
     y = np.empty_like(x) if out is None else _checked_output(out, x)
     grid = [_contiguous(encoding.scale), _contiguous(encoding.zero_point), limits]
     quantizer, type_name = _quantizer(encoding, rounding), x.dtype.name.encode()
@@ -107,7 +108,13 @@ def squared_error(array: np.ndarray, encoding: Encoding) -> np.ndarray:
 def histogram_error(
     edges: np.ndarray, counts: np.ndarray, encoding: Encoding, clipping: float = 1.0
 ) -> np.ndarray:
-    """Sums of squared errors on a histogram; see :meth:`qc.ir.executor.Executor.histogram_error`."""
+    """Sums of squared errors on a histogram; see :meth:`qc.ir.executor.Executor.histogram_error`.
+
+    Raises:
+        UsageError: there is not one edge more than there are counts.
+    """
+    if np.shape(edges) != (np.size(counts) + 1,):
+        raise UsageError(f"{np.size(counts)} bins have one edge more, not edges of shape {np.shape(edges)}")
     first, last = encoding.spec.code_range
     given = edges, counts, encoding.scale, encoding.zero_point - float(first)
     of_edges, of_bins, scale, offset = (np.ascontiguousarray(numbers, np.float64) for numbers in given)
@@ -130,8 +137,11 @@ def compare(x: np.ndarray, y: np.ndarray) -> Difference:
     """How far the elements of one array are from those of another one of its shape.
 
     Both have float32 or narrower floats. The noise is not finite where an element is not finite in both.
+
+    Raises:
+        UsageError: the shapes differ.
     """
-    one, other = (np.ascontiguousarray(array, np.float32) for array in (x, y))
+    one, other = _of_one_shape([x, y])
     found = Difference()
     library().qc_compare(one.ctypes.data, other.ctypes.data, one.size, found)
     return found
@@ -141,7 +151,7 @@ def observe(array: np.ndarray, histogram: bool = False, axis: int | None = None)
     """Range, number and, if wanted, histogram of the finite elements of ``array``.
 
     Args:
-        array: float32, float16 or bfloat16, any shape.
+        array: float32, float16 or bfloat16 in any order of bytes, any shape.
         histogram: count the elements in 65536 bins as well.
         axis: find a minimum and a maximum for each index of this axis (negative counts from the end);
             None for the whole array.
@@ -149,7 +159,7 @@ def observe(array: np.ndarray, histogram: bool = False, axis: int | None = None)
     Raises:
         UsageError: the dtype is not supported or the array has no such axis.
     """
-    x = np.ascontiguousarray(array).reshape(np.shape(array))
+    x = _contiguous(array)
     if axis is not None and not -x.ndim <= axis < x.ndim:
         raise UsageError(f"axis {axis} is outside an array of shape {x.shape}")
     shape = () if axis is None else (x.shape[axis],)
@@ -193,7 +203,7 @@ def products(
     """The sums of the features of arrays side by side, and of the products of each two.
 
     Args:
-        arrays: contiguous float32, of one shape; NaN and infinity count as zero.
+        arrays: at least one, as float32, of one shape; NaN and infinity count as zero.
         features: an observation of a Gram matrix.
         positions: which to look at; int64, increasing, at least one.
 
@@ -202,17 +212,18 @@ def products(
         ``n`` features of all arrays together.
 
     Raises:
-        UsageError: as for :func:`rows_of`, or there are no such positions.
+        UsageError: as for :func:`rows_of`, the shapes differ, or there are no such positions.
     """
-    groups, width, _ = rows_of(arrays[0].shape, features)
-    width *= len(arrays)
+    given = _of_one_shape(arrays)
+    groups, width, _ = rows_of(given[0].shape, features)
+    width *= len(given)
     sums, triangles = np.empty((groups, width)), np.empty((groups, width * (width + 1) // 2))
     chosen = np.ascontiguousarray(positions, np.int64)
-    tensors = (Tensor * len(arrays))(*map(_tensor, arrays))
+    tensors = (Tensor * len(given))(*map(_tensor, given))
     error = Error()
     if library().qc_products(
         tensors,
-        len(arrays),
+        len(given),
         _features(features),
         chosen.ctypes.data,
         chosen.size,
@@ -228,10 +239,18 @@ def add_counts(sparse: np.ndarray, histogram: np.ndarray) -> None:
     """Adds a sparse histogram to a dense one.
 
     Args:
-        sparse: contiguous int64 ``(2, n)``, numbers of bins and the count in each.
+        sparse: as int64 ``(2, n)``, numbers of bins and the count in each.
         histogram: contiguous int64 ``(65536,)``, which is changed.
+
+    Raises:
+        UsageError: there is no such bin, or the arrays are no such ones.
     """
-    bins, counts = sparse
+    if np.ndim(sparse) != 2 or len(sparse) != 2:
+        raise UsageError(f"a sparse histogram has shape (2, n), not {np.shape(sparse)}")
+    bins, counts = np.ascontiguousarray(sparse, np.int64)
+    if bins.size and not 0 <= bins.min() <= bins.max() < HISTOGRAM_BINS:
+        raise UsageError(f"bins are 0 to {HISTOGRAM_BINS - 1}, not {bins.min()} to {bins.max()}")
+    _check_changed("histogram", histogram, np.int64, (HISTOGRAM_BINS,))
     library().qc_add_counts(bins.ctypes.data, counts.ctypes.data, bins.size, histogram.ctypes.data)
 
 
@@ -242,8 +261,13 @@ def add_exact(numbers: np.ndarray, top: np.ndarray, digits: np.ndarray) -> None:
         numbers: as float64, of any shape.
         top: contiguous int16, of the same shape.
         digits: contiguous int64 ``(3, *shape)``.
+
+    Raises:
+        UsageError: an array that is changed has another shape or dtype.
     """
-    x = np.ascontiguousarray(numbers, np.float64)
+    x = np.ascontiguousarray(numbers, np.float64).reshape(np.shape(numbers))
+    _check_changed("top", top, np.int16, x.shape)
+    _check_changed("digits", digits, np.int64, (3, *x.shape))
     library().qc_add_exact(x.ctypes.data, x.size, top.ctypes.data, digits.ctypes.data)
 
 
@@ -265,18 +289,33 @@ def use_instruction_set(name: str) -> None:
 
 
 def _checked_output(out: np.ndarray, x: np.ndarray) -> np.ndarray:
-    if (out.dtype, out.shape) != (x.dtype, x.shape) or not out.flags.c_contiguous or not out.flags.writeable:
-        raise UsageError(
-            f"out must be a contiguous, writable {x.dtype} array of shape {x.shape}, "
-            f"not a {out.dtype} array of shape {out.shape}"
-        )
+    _check_changed("out", out, x.dtype, x.shape)
     if out.ctypes.data != x.ctypes.data and np.may_share_memory(out, x):
         raise UsageError("out must be the array itself or not overlap it")
     return out
 
 
-def _contiguous(parameter: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(parameter).reshape(parameter.shape)
+def _check_changed(name: str, array: np.ndarray, dtype: DTypeLike, shape: tuple[int, ...]) -> None:
+    """Raises UsageError unless a kernel may write to an array."""
+    if (array.dtype, array.shape) != (dtype, shape) or not array.flags.carray:
+        raise UsageError(
+            f"{name} must be a contiguous, writable {np.dtype(dtype)} array of shape {shape}, "
+            f"not a {array.dtype} array of shape {array.shape}"
+        )
+
+
+def _of_one_shape(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Arrays as contiguous float32."""
+    found = [np.ascontiguousarray(array, np.float32) for array in arrays]
+    if len({array.shape for array in found}) != 1:
+        raise UsageError(f"arrays have one shape, not {', '.join(str(array.shape) for array in found)}")
+    return found
+
+
+def _contiguous(array: np.ndarray) -> np.ndarray:
+    """An array as the kernels read it: one element behind the other, each in the machine's order of bytes."""
+    given = np.asarray(array)
+    return np.ascontiguousarray(given, given.dtype.newbyteorder("=")).reshape(given.shape)
 
 
 def _limits(spec: QuantSpec) -> np.ndarray:

@@ -133,7 +133,7 @@ def test_convolutions(
 
 
 @pytest.mark.parametrize("auto_pad", ["VALID", "SAME_UPPER", "SAME_LOWER"])
-@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])  # up to one beyond the kernel
 @pytest.mark.parametrize("op_type", ["Conv", "ConvTranspose"])
 def test_pads_that_follow_from_shapes(op_type: str, stride: int, auto_pad: str) -> None:
     check_moments(op_type, strides=(stride, 2), auto_pad=auto_pad)

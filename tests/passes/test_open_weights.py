@@ -15,6 +15,8 @@ from support.recurrent import recurrent, recurrent_feeds
 
 from qc.ir import lift
 from qc.ir.executor import Executor
+from qc.ir.facts.constants import constant_numbers
+from qc.ir.facts.scopes import scopes_of
 from qc.ir.model import Model
 from qc.ir.quant.spec import PerBlock, TwoLevelBlock
 from qc.passes import PassContext, parse_pipeline, run_pipeline
@@ -108,6 +110,23 @@ def test_a_layer_behind_itself_reads_what_it_was_settled_to() -> None:
     assert better < plain
 
 
+def test_the_means_of_all_layers_that_read_a_weight_are_those_of_float() -> None:
+    source = parse("""g (float[64, 16] x) => (float[64, 16] y, float[64, 16] a)
+        <float[16, 16] w, float[16] b, float[16] d> {
+        a = Gemm(x, w, b)
+        r = Relu(a)
+        y = Gemm<alpha = 0.5>(r, w, d)
+    }""")
+    feeds = alike_feeds(source)
+    passes = INT4.replace("insert-quantizers{", "insert-quantizers{activation=float ")
+    _, made = compiled(source, feeds, f"{passes},round-weights")
+    pairs = [(run_model(source, feed), run_model(made, feed)) for feed in feeds]
+    for name in ("a", "y"):
+        shift = np.mean([exact[name] - found[name] for exact, found in pairs], axis=(0, 1))
+        np.testing.assert_allclose(shift, 0, atol=1e-5)
+
+
+UNSEEN = "no sample reaches it, or none with as many rows as in float"
 BODY = """g (float[16, 12] x, bool c) => (float[16, 6] y)
     <float[12, 12] w, float[12, 6] v, float[6] b, float[12, 6] u> {
     h = MatMul(x, w)
@@ -143,7 +162,25 @@ def test_a_branch_that_no_sample_takes_keeps_the_nearest_codes() -> None:
     model = apply(INT4, source, "npu", grids)[0]
     model = apply("round-weights", model, "npu", [{**feed, "c": np.asarray(False)} for feed in grids])[0]
     assert chosen(model) == ["u", "w"]
-    assert left(model) == {"v": "no sample reaches it"}
+    assert left(model) == {"v": UNSEEN}
+
+
+def test_one_of_two_branches_that_read_a_weight_is_never_taken() -> None:
+    """Its bias stays: nothing tells what it would have to take back."""
+    source = parse("""g (float[16, 12] x, bool c) => (float[16, 6] y)
+        <float[12, 6] w, float[6] b = {1, 1, 1, 1, 1, 1}, float[6] d = {2, 2, 2, 2, 2, 2}> {
+        y = If (c) <
+            then_branch = g1 () => (float[16, 6] p) { a = Sigmoid(x) p = Gemm(a, w, b) },
+            else_branch = g2 () => (float[16, 6] q) { s = Relu(x) q = Gemm(s, w, d) }
+        >
+    }""")
+    feeds = [{**feed, "c": np.asarray(False)} for feed in alike_feeds(source)]
+    passes = INT4.replace("insert-quantizers{", "insert-quantizers{activation=float ")
+    model = apply(f"{passes},round-weights", source, "npu", feeds)[0]
+    assert chosen(model) == ["w"]
+    gemms = [op for op in scopes_of(model.graph).ops if op.is_type("Gemm")]
+    never, always = (constant_numbers(op.graph.op_inputs(op)[2]) for op in gemms)
+    assert (never == 1).all() and (always != 2).all()
 
 
 @pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,15 @@ def test_normalized_results_have_the_moments_of_the_float_model() -> None:
         exact = moments(source, feeds, name)
         np.testing.assert_allclose(moments(made, feeds, name), exact, atol=1e-4)
         assert np.abs(moments(plain, feeds, name) - exact).max() > 0.02
+
+
+def test_statistics_that_are_stored_in_float16() -> None:
+    source = parse(re.sub(r"float\b", "float16", NETWORK))
+    feeds = [{"x": feed["x"].astype(np.float16)} for feed in random_feeds(parse(NETWORK), 6)]
+    passes = f"convert-to-float32,{INT4},calibrate,reestimate-batch-norms,to-simulation"
+    made = artifact(apply(passes, source, "npu", feeds)[1], "simulation")
+    for name in ("n", "m"):
+        np.testing.assert_allclose(moments(made, feeds, name), moments(source, feeds, name), atol=0.01)
 
 
 def test_a_network_of_three_bits_reads_digits_again() -> None:

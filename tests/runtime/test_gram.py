@@ -81,8 +81,10 @@ def test_what_is_not_finite_or_not_there_is_refused() -> None:
     executor = OrtExecutor(threads=1)
     with pytest.raises(DataError, match="1 values are NaN or infinite on feed 1"):
         executor.gram([(x,), (bad,)], CHANNELS, 10)
-    with pytest.raises(DataError, match="nothing to multiply"):
-        executor.gram([(np.zeros((0, 3), np.float32),)], CHANNELS, 10)
+    assert executor.gram([(np.zeros((0, 3), np.float32),)], CHANNELS, 10) is None
+    assert executor.gram([], CHANNELS, 10) is None
+    with pytest.raises(UsageError, match="have one shape"):
+        executor.gram([(arrays(2, 3), arrays(1, 3))], CHANNELS, 10)
     with pytest.raises(UsageError, match="does not fit"):
         executor.gram([(x,)], Observation("gram", patches=Patches((3, 3))), 10)
     with pytest.raises(UsageError, match="beyond its last one"):

@@ -49,15 +49,20 @@ class Features:
     rows: int
 
     @classmethod
-    def average(cls, parts: Iterable[Features]) -> Features:
-        """Those of one layer, or of several that read one weight; no more than three are in memory."""
+    def average(cls, parts: Iterable[Features | None]) -> Features | None:
+        """Those of one layer, or of several that read one weight; no more than three are in memory.
+
+        Layers without any do not count; None if all are.
+        """
         means, rows, gram = [], 0, np.zeros(0)
-        for part in parts:
+        for part in filter(None, parts):
             means.append(part.means)
             rows += part.rows
             known = gram if len(means) > 2 else None  # the first one is not ours to change
             gram = part.gram if len(means) == 1 else np.add(gram, part.gram, out=known)
             del part
+        if not means:
+            return None
         if len(means) > 1:
             gram /= len(means)
         return cls(np.concatenate(means), gram, rows)
@@ -101,34 +106,51 @@ class SideBySide:
                 layer: layer.bias.constant.name for layer in layers if layer.bias and layer.bias.value
             }
         self._simulation = executor.segments(simulation, feeds, base_dir=model.base_dir)
+        self._means: dict[Layer, np.ndarray | None] = {}  # as long as nothing is settled
+        self._settled: set[str] = set()
 
-    def features(self, uses: Uses) -> Features:
+    def features(self, uses: Uses) -> Features | None:
         """The features of a weight behind all that were settled; weights are visited in order.
+
+        Samples on which both models have as many are looked at; None if there are none.
 
         Raises:
             DataError: they are NaN or infinite.
         """
         return Features.average(self._features(layer) for layer in uses)
 
-    def _features(self, layer: Layer) -> Features:
+    def mean(self, layer: Layer) -> np.ndarray | None:
+        """The means of the features of a layer, as one of :attr:`Features.means`; None likewise."""
+        if layer not in self._means:
+            self._features(layer)
+        return self._means[layer]
+
+    def _features(self, layer: Layer) -> Features | None:
         source, data = self._sources[layer], self._data[layer]
         both = self._float.tensors([source])[source], self._simulation.tensors([data])[data]
-        feeds = [[layer.arranged(array) for array in pair] for pair in zip(*both, strict=True)]
+        pairs = [[layer.arranged(array) for array in pair] for pair in zip(*both, strict=True)]
+        # How many rows there are may depend on what is computed, and rounding changes that.
+        feeds = [(exact, rounded) for exact, rounded in pairs if exact.shape == rounded.shape]
         rows = max(_LEAST_ROWS, _ROWS_PER_FEATURE * layer.matrix.shape[-1])
         try:
-            mean, gram, rows = self._executor.gram(feeds, layer.features, rows)
+            found = self._executor.gram(feeds, layer.features, rows)
         except DataError as error:
             raise DataError(f"{layer.op.label}: {error}") from error
-        return Features(mean[np.newaxis], gram, rows)
+        self._means[layer] = found[0] if found else None
+        return Features(found[0][np.newaxis], *found[1:]) if found else None
 
-    def settle(self, uses: Uses) -> None:
-        """Lets the simulation go on with a weight as it is rounded now, and with the biases as they are."""
-        for name in dict.fromkeys(self._weights[layer] for layer in uses):
-            self._simulation.replace(name, _rounded(uses[0]))
-        for layer in uses:
-            if layer in self._biases:
-                assert layer.bias is not None
-                self._simulation.replace(self._biases[layer], layer.bias.rounded(layer.bias.array))
+    def settle(self, layer: Layer) -> None:
+        """Lets the simulation go on, for good, with a weight as it is rounded now, and a bias as it is."""
+        self._replace(self._weights[layer], rounded_weight(layer))
+        if layer in self._biases:
+            assert layer.bias is not None
+            self._replace(self._biases[layer], layer.bias.rounded(layer.bias.array))
+
+    def _replace(self, name: str, array: np.ndarray) -> None:
+        if name not in self._settled:
+            self._settled.add(name)
+            self._simulation.replace(name, array)
+            self._means.clear()
 
 
 class Streamed:
@@ -159,11 +181,22 @@ class Streamed:
 
     def features(self, uses: Uses) -> Features | None:
         """The features of a weight; None if no sample reaches it."""
-        if uses[0] not in self._found:
-            self._waiting = self._waiting[self._waiting.index(uses) :]
+        return Features.average(self._features(layer) for layer in uses)
+
+    def mean(self, layer: Layer) -> np.ndarray | None:
+        """The means of the features of a layer, as one of :attr:`Features.means`; None likewise."""
+        found = self._features(layer)
+        return found.means[0] if found is not None else None
+
+    def settle(self, layer: Layer) -> None:
+        """Changes nothing: all weights of bodies are seen behind what was rounded to nearest."""
+
+    def _features(self, layer: Layer) -> Features | None:
+        if layer not in self._found:
+            while layer not in self._waiting[0]:
+                self._waiting.pop(0)
             self._found = self._collected()
-        parts = [found for layer in uses if (found := self._found[layer]) is not None]
-        return Features.average(parts) if parts else None
+        return self._found[layer]
 
     def _collected(self) -> dict[Layer, Features | None]:
         """Those of the weights that come next."""
@@ -193,7 +226,8 @@ def _of_statistics(statistics: Statistics, layer: Layer) -> Features | None:
     return Features(np.tile(mean, (1, 1, 2)), np.tile(gram, (1, 2, 2)), rows)
 
 
-def _rounded(layer: Layer) -> np.ndarray:
+def rounded_weight(layer: Layer) -> np.ndarray:
+    """The numbers of a weight on its grid; float32, in its layout."""
     quantizer = layer.weight.quantizer
     assert quantizer is not None
     return rounded(layer.weight.array, quantizer)

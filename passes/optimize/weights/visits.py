@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -25,7 +25,7 @@ from ..layers.biases import make_own_biases
 from ..layers.layer import Layer
 from ..layers.open import Uses, is_inside, leave, open_weights
 from ..order import is_too_early
-from .features import Features, SideBySide, Streamed
+from .features import Features, SideBySide, Streamed, rounded_weight
 
 # Bytes that tensors of all feeds may take; there are as many feeds as fit.
 _MEMORY = 1 << 31
@@ -38,14 +38,14 @@ class Visit:
     Attributes:
         model: what they are of.
         uses: the layers, in the order of the graph.
-        features: what they multiply, when it is asked for; None if no sample reaches them.
+        seen: what they multiply.
         steps: remembers results from an earlier run.
         most_pair_sum: what neighbouring codes may add up to on the target; 0 for anything.
     """
 
     model: Model
     uses: Uses
-    features: Callable[[], Features | None]
+    seen: SideBySide | Streamed
     steps: Steps
     most_pair_sum: int
 
@@ -65,25 +65,46 @@ class Visit:
         assert self.layer.weight.quantizer is not None
         return PairLimit.of(self.model, self.layer.weight.quantizer, self.most_pair_sum)
 
-    def leave(self, reason: str) -> None:
-        """Notes why the weight keeps its nearest codes."""
+    def features(self) -> Features | None:
+        """What the layers multiply; None if no sample tells it."""
+        return self.seen.features(self.uses)
+
+    def leave(self) -> None:
+        """Notes that the weight keeps its nearest codes, since there are no features."""
+        reason = "no sample reaches it, or none with as many rows as in float"
         leave(self.model, self.layer.weight.constant.original, reason)
 
-    def shifts(self, features: Features, numbers: np.ndarray) -> np.ndarray:
-        """What the means of results change by if the matrix has other numbers; ``(layers, outputs)``.
+    def shift(self, layer: Layer, numbers: np.ndarray) -> np.ndarray:
+        """What the means of a layer's results change by if the matrix has other numbers; 0 if not known.
 
         Args:
             numbers: float64, shape ``(groups, outputs, features)``.
         """
-        both = np.concatenate([self.layer.matrix.astype(np.float64), -numbers], axis=2)
-        return np.stack([(both @ mean[..., np.newaxis]).ravel() for mean in features.means])
+        mean = self.seen.mean(layer)
+        if mean is None:
+            return np.zeros(numbers[..., 0].size)
+        both = np.concatenate([layer.matrix.astype(np.float64), -numbers], axis=2)
+        return np.asarray(both @ mean[..., np.newaxis]).ravel()
 
-    def add_to_biases(self, shifts: np.ndarray) -> None:
-        """Adds what :meth:`shifts` gave to the biases of the layers."""
+    def correct_biases(self, shift: np.ndarray) -> None:
+        """Takes back in the biases what the means of results change by, now that codes are chosen.
+
+        One layer after the other, as each may read what those before give.
+
+        Args:
+            shift: that of the first layer.
+        """
         rewriter = Rewriter(self.model)
-        for layer, shift in zip(self.uses, shifts, strict=True):
+        for layer in self.uses:
+            if layer is not self.uses[0]:
+                shift = self.steps.next(partial(self._shift_now, layer))["shift"]
             with rewriter.action("correct bias", layer.op):
                 layer.add_to_bias(rewriter, layer.gain * shift, in_float=False)
+            self.seen.settle(layer)
+
+    def _shift_now(self, layer: Layer) -> dict[str, np.ndarray]:
+        numbers = layer.as_matrix(rounded_weight(layer)).astype(np.float64)
+        return {"shift": self.shift(layer, numbers)}
 
 
 def visits(
@@ -128,13 +149,14 @@ def visits(
     streamed = Streamed(model, inside, feeds, executor) if inside else None
     for uses in islice(order, len(inside)):
         assert streamed is not None
-        yield Visit(model, uses, partial(streamed.features, uses), steps, most)
+        yield Visit(model, uses, streamed, steps, most)
     outside = [layer for uses in weights[len(inside) :] for layer in uses]
     segments = SideBySide(model, outside, feeds, executor) if outside else None
     for uses in order:
         assert segments is not None
-        yield Visit(model, uses, partial(segments.features, uses), steps, most)
-        segments.settle(uses)
+        yield Visit(model, uses, segments, steps, most)
+        for layer in uses:
+            segments.settle(layer)
     calibrate_biases(model)
 
 
