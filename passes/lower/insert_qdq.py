@@ -183,5 +183,5 @@ class _Writing:
         if widened:
             self.context.notes.append(_IN_BYTES)
         as_codes = self.options.weights == "codes"
-        emitter = Emitter(self.model, self.rewriter, self.extension, as_codes, widened, self.sees_through)
+        emitter = Emitter(self.model, self.rewriter, self.extension, as_codes, widened)
         emitter.round_again_inside(rewire(self.model, self.rewriter, emitter.round_value))
