@@ -130,7 +130,6 @@ class _Writing:
         self.context = context
         self.target = target = context.target
         self.extension = target.lowering.extension_domain if target is not None else ""
-        self.sees_through = target is not None and not target.lowering.rounds_moved
         own_storage = target.weight.storage if target is not None else "packed"
         self.in_bytes = (options.storage or own_storage) == "int8"
         own_products = target.lowering.products if target is not None else "standard"
