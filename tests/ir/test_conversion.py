@@ -63,6 +63,16 @@ def test_a_pad_that_fills_with_no_number_has_none(mode: str) -> None:
     np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
 
 
+def test_models_too_old_for_constants_that_are_no_inputs_get_none() -> None:
+    model = older(7, "y = Pad<pads = [0, 0, 1, 1, 0, 0, 1, 1]>(x)", (1, 1, 8 / 6, 10 / 8))
+    model.ir_version = 3
+    del model.graph.initializer[:]
+    made = converted(model, 13)
+    onnx.checker.check_model(made)
+    (feed,) = random_feeds(model, 1)
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
+
+
 def test_a_hardmax_of_several_axes_is_refused() -> None:
     one = (1, 1, 1, 1)
     with pytest.raises(ValueError, match="Hardmax '' is of all axes from 1 on"):
