@@ -75,6 +75,10 @@ class InsertQdq(Pass):
     pooled or moved, but for the same LeakyRelu; and of ReduceMax and the like where it rounds behind them, so
     that what they choose from is rounded instead.
 
+    From opset 21 on, int8 data whose zero point is 0 has the type as an attribute of QuantizeLinear in place
+    of it, and other int8 data is quantized in ONNX Runtime's own domain where the target has that: ONNX
+    Runtime refuses any other pair in front of a product that it fuses with its bias.
+
     What an op only moves to where a body of If, Loop or Scan captures it is rounded to its grid once more, as
     ONNX Runtime cannot open such a model otherwise. Codes and zero points that are equal within a graph are
     stored once, but for equal codes of several grids: ONNX Runtime's provider for QNN gives all that read a
