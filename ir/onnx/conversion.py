@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onnx import ModelProto, NodeProto, helper, version_converter
+from onnx import GraphProto, ModelProto, NodeProto, helper, version_converter
 
 from ..tensor_ref import TensorRef
 from .inlining import inlined
-from .protos import model_tensors, walk_nodes
+from .protos import model_tensors, walk_bodies, walk_nodes
 from .shape_inference import hide_ops_of_runtime, show_ops_of_runtime
 
 _PLACES = 11  # the first opset in which a Resize says how places correspond
+_FREE_CONSTANTS = 4  # the first version of the IR in which initializers need not be inputs
+_READ = 11  # the first in which a Pad reads lengths and the number that it fills with
 _ALONE = 13  # the first in which a Hardmax is along one axis, and not of all axes from one on
 _SMALL = 1 << 10  # elements of a constant that the converter may want to read, such as axes or factors
 
@@ -20,9 +22,11 @@ def converted(model: ModelProto, opset: int, base_dir: Path | None = None) -> Mo
     """The model in another opset; weights in other files, relative to ``base_dir``, stay there.
 
     ONNX's converter leaves a Resize of opset 10, and so an Upsample, to the default of newer ones, half of a
-    place further; here it keeps its places. It changes a Hardmax of several axes, which is refused here. It
-    knows nothing of constants in other files, nor of ops that ONNX Runtime alone has, and it loses the
-    functions of the model, which are inlined first.
+    place further; here it keeps its places. It leaves a Pad by reflection, or of edges, the attribute of a
+    number to fill with, which newer ones do not have. It changes a Hardmax of several axes, which is refused
+    here. It adds initializers to models that are too old for any that are no inputs; here these are Constant
+    nodes. It knows nothing of constants in other files, nor of ops that ONNX Runtime alone has, and it loses
+    the functions of the model, which are inlined first.
 
     Raises:
         Exception: ONNX cannot convert the model; its converter raises bare exceptions of its C++ library.
@@ -35,15 +39,42 @@ def converted(model: ModelProto, opset: int, base_dir: Path | None = None) -> Mo
     given.CopyFrom(model)
     if model.functions:
         given = _without_functions(given)
+    if own < _READ <= opset:
+        _drop_unused_numbers(given)
     _take_in_small_constants(given, base_dir)
     hide_ops_of_runtime(given)
     made = version_converter.convert_version(given, opset)
     show_ops_of_runtime(made)
+    if made.ir_version < _FREE_CONSTANTS:
+        for body in walk_bodies(made):
+            if isinstance(body, GraphProto):
+                _move_into_nodes(body)
     if own < _PLACES <= opset:
         for node in walk_nodes(made.graph.node):
             if node.op_type == "Resize" and not node.domain:
                 _keep_places(node)
     return made
+
+
+def _move_into_nodes(graph: GraphProto) -> None:
+    """Makes Constant nodes of the initializers that are no inputs, as the converter adds them."""
+    inputs = {info.name for info in graph.input}
+    added = [tensor for tensor in graph.initializer if tensor.name not in inputs]
+    nodes = [helper.make_node("Constant", [], [tensor.name], value=tensor) for tensor in added]
+    nodes += graph.node
+    if added:
+        del graph.node[:]
+        graph.node.extend(nodes)
+    for tensor in added:
+        graph.initializer.remove(tensor)
+
+
+def _drop_unused_numbers(model: ModelProto) -> None:
+    """Takes the number to fill with from each Pad that does not fill with one."""
+    for node in walk_nodes(model.graph.node):
+        attributes = {one.name: one for one in node.attribute} if node.op_type == "Pad" else {}
+        if "value" in attributes and "mode" in attributes and attributes["mode"].s != b"constant":
+            node.attribute.remove(attributes["value"])
 
 
 def _without_functions(model: ModelProto) -> ModelProto:

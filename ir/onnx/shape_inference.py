@@ -26,6 +26,7 @@ _ML = "ai.onnx.ml"
 _ACTIVATED = frozenset({"FusedConv", "FusedGemm"})
 _SHAPED_ALIKE = frozenset({"BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding"})
 _SUMMED = frozenset({"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
+_QUANTIZED = frozenset({"QuantizeLinear", "DequantizeLinear"})  # with types that ONNX's had not before
 _SUM = 3  # which result of these is what they normalize
 _MICROSOFT = "com.microsoft"
 _HIDDEN = "qc.hidden"
@@ -187,6 +188,8 @@ def _show_fused(node: NodeProto, constants: Mapping[str, TensorProto]) -> None:
     """Makes an op of ONNX Runtime's own domain one of ONNX's, if there is one whose result has its shape."""
     if node.op_type in _SHAPED_ALIKE or (node.op_type == "GroupQueryAttention" and any(node.input[1:2])):
         _stand_in(node, "Identity", 1, [])
+    elif node.op_type in _QUANTIZED:
+        node.domain = ""
     elif node.op_type in _SUMMED:
         if len(node.output) > _SUM:
             results = [node.output[0], node.output[_SUM]]

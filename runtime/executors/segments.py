@@ -48,6 +48,7 @@ class SegmentRunner:
         light, self._weights = detach_weights(model)
         self._nodes = list(light.graph.node)
         self._initializers = {tensor.name: tensor for tensor in light.graph.initializer}
+        self._declared = {info.name: info.type for info in light.graph.input}
         self._cutter = Cutter(light)
         self._count = len(feeds)
         self._fed = frozenset(name for feed in feeds for name in feed)
@@ -96,7 +97,7 @@ class SegmentRunner:
         self._done.update(ran)
         later = [name for index in ran for name in self._nodes[index].output if self._is_read_later(name)]
         outputs = list(dict.fromkeys([*names, *later]))
-        part = self._cutter.segment(outputs, {name: _type(arrays) for name, arrays in self._known.items()})
+        part = self._cutter.segment(outputs, {name: self._type(name) for name in self._known})
         weights = {t.name: self._weights[t.name] for t in part.graph.initializer if t.name in self._weights}
         session = open_session(part, weights=weights, **self._options)
         inputs = [info.name for info in part.graph.input]
@@ -110,6 +111,15 @@ class SegmentRunner:
         tensors = {name: arrays for name, arrays in found.items() if isinstance(arrays[0], np.ndarray)}
         self._known.update(tensors)
         return found
+
+    def _type(self, name: str) -> TypeProto:
+        """The type of what is known of a tensor; of what is fed and no array, such as a sequence, its own."""
+        arrays = self._known[name]
+        if not all(isinstance(array, np.ndarray) for array in arrays):
+            return self._declared[name]
+        ranks = {array.ndim for array in arrays}
+        shape = [None] * ranks.pop() if len(ranks) == 1 else None
+        return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(arrays[0].dtype), shape)
 
     def _is_read_later(self, name: str) -> bool:
         """Whether a node that has not run reads a tensor; a constant is part of what reads it."""
@@ -129,9 +139,3 @@ class SegmentRunner:
             self._done.difference_update(ran)
             pending.extend(name for index in ran for name in self._nodes[index].output)
         self._forget(lambda name: self._cutter.producers[name] not in self._done)
-
-
-def _type(arrays: Sequence[np.ndarray]) -> TypeProto:
-    ranks = {array.ndim for array in arrays}
-    shape = [None] * ranks.pop() if len(ranks) == 1 else None
-    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(arrays[0].dtype), shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import ModelProto
 from support.models import parse, random_feeds
@@ -50,6 +51,26 @@ def test_a_resize_of_a_newer_opset_stays_as_it_is() -> None:
     model = older(11, 'r = Constant<value = float[0] {}>() y = Resize<mode = "linear">(x, r, s)')
     (node,) = [node for node in converted(model, 13).graph.node if node.op_type == "Resize"]
     assert {one.name for one in node.attribute} == {"mode"}
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+def test_a_pad_that_fills_with_no_number_has_none(mode: str) -> None:
+    pad = f'y = Pad<mode = "{mode}", pads = [0, 0, 1, 1, 0, 0, 1, 1], value = 0.5>(x)'
+    model = older(10, pad, (1, 1, 8 / 6, 10 / 8))
+    made = converted(model, 13)
+    onnx.checker.check_model(made)
+    (feed,) = random_feeds(model, 1)
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
+
+
+def test_models_too_old_for_constants_that_are_no_inputs_get_none() -> None:
+    model = older(7, "y = Pad<pads = [0, 0, 1, 1, 0, 0, 1, 1]>(x)", (1, 1, 8 / 6, 10 / 8))
+    model.ir_version = 3
+    del model.graph.initializer[:]
+    made = converted(model, 13)
+    onnx.checker.check_model(made)
+    (feed,) = random_feeds(model, 1)
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
 
 
 def test_a_hardmax_of_several_axes_is_refused() -> None:

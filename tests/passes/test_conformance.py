@@ -155,6 +155,17 @@ def test_what_was_made_for_another_target_is_named(
     assert any(one.rule == rule and said in one.text for one in found), found
 
 
+def test_tensors_behind_onnx_runtimes_own_quantize_ops_are_judged() -> None:
+    model = lowered(CONV_NET, "qnn-htp", PLACE.replace("quantizers", "quantizers{activation=uint16}", 1))
+    for node in model.graph.node:
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            node.domain = "com.microsoft"
+    del model.graph.value_info[:]
+    model.opset_import.add(domain="com.microsoft", version=1)
+    assert broken(model, "qnn-htp") == []
+    assert broken(model, "tensorrt") != []
+
+
 def test_a_bias_that_is_stored_in_float16_is_a_float_bias() -> None:
     model = parse("""<ir_version: 8, opset_import: ["" : 17]>
         g (float[1, 8, 8, 8] x) => (float[1, 8, 8, 8] y) <float[8, 8, 1, 1] w, float16[8] half> {

@@ -61,6 +61,18 @@ def test_float16_scales_make_float16() -> None:
     assert plain.coverage.quantized == 3
 
 
+@pytest.mark.filterwarnings("error")
+def test_codes_of_a_mask_may_stand_for_an_infinity() -> None:
+    quantized = parse("""g (float[2] x) => (float[2] y)
+        <uint8[2] codes = {0, 255}, float scale = {1.4e36}, uint8 zero = {255}> {
+            mask = DequantizeLinear(codes, scale, zero)
+            y = Add(x, mask)
+        }""")
+    made = qc.compile(quantized, "dequantize", threads=1).float_model
+    feed = {"x": np.ones(2, np.float32)}
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(quantized, feed)["y"])
+
+
 def test_weights_are_exact() -> None:
     """Per channel and in blocks, in codes or in float with both ops behind: as ONNX Runtime computes them."""
     codes = np.arange(-32, 32, dtype=np.int8).reshape(8, 8)

@@ -45,6 +45,16 @@ POOLED = """g (float[1, 4, 8, 8] x) => (float[1, 8, 4, 4] y) <float[4, 4, 3, 3] 
     p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)
     y = Conv(p, v)
 }"""
+# ONNX Runtime makes each product with its bias a Gemm, with a Reshape on both sides of it.
+PROJECTED = """<ir_version: 9, opset_import: ["" : OPSET]>
+g (float[1, 4, 32] x) => (float[1, 4, 8] y)
+<float[32, 16] w, float[16] b, float[16, 8] v, float[8] c> {
+    m = MatMul(x, w)
+    a = Add(m, b)
+    s = Sigmoid(a)
+    n = MatMul(s, v)
+    y = Add(n, c)
+}"""
 
 
 def attention(opset: int) -> ModelProto:
@@ -115,6 +125,21 @@ def test_signed_codes_with_a_zero_point_are_rounded_again_in_newer_opsets() -> N
     made = lowered(model, place=PLACE.replace("quantizers", "quantizers{activation=int8}", 1))
     assert "MaxPool" in rounded_by(made)
     run_session(open_session(made), random_feeds(model, 1)[0])
+
+
+@pytest.mark.parametrize("opset", [19, 21])
+@pytest.mark.parametrize(
+    ("target", "activation"), [("tensorrt", "auto"), ("ort-cpu", "int8"), ("ort-cpu-arm", "auto")]
+)
+def test_onnx_runtime_opens_signed_codes_in_front_of_a_product_with_a_bias(
+    target: str, activation: str, opset: int
+) -> None:
+    model = parse(PROJECTED.replace("OPSET", str(opset)))
+    place = PLACE if activation == "auto" else PLACE.replace("quantizers", "quantizers{activation=int8}", 1)
+    made = lowered(model, target, place)
+    (feed,) = random_feeds(model, 1, seed=1)
+    exact = run_session(open_session(made, optimize=False), feed)[0]
+    assert np.abs(run_session(open_session(made), feed)[0] - exact).max() < 0.05
 
 
 def test_products_of_data_have_no_zero_points() -> None:

@@ -47,6 +47,17 @@ def test_a_chain_visited_layer_by_layer_runs_every_op_once(side: int) -> None:
     assert runner.ran == len(model.graph.node)
 
 
+def test_a_sequence_may_be_fed() -> None:
+    model = parse("""g (seq(float[n, 4]) parts) => (float[k, 4] y) <float[4, 4] w> {
+        joined = ConcatFromSequence<axis = 0>(parts)
+        y = MatMul(joined, w)
+    }""")
+    parts = [np.full((2, 4), number, np.float32) for number in (1, 2)]
+    runner = SegmentRunner(model, [{"parts": parts}, {"parts": parts[:1]}], threads=1)
+    assert [len(array) for array in runner.tensors(["joined"])["joined"]] == [4, 2]
+    assert [len(array) for array in runner.tensors(["y"])["y"]] == [4, 2]
+
+
 def test_layers_that_are_changed_on_the_way_run_twice() -> None:
     """As sequential corrections do: see the result of a layer, change its bias, and go on from there."""
     model = chain()

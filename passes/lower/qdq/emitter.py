@@ -20,7 +20,7 @@ from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
 
 from ..rounding.rewire import numbers
-from .moved_pairs import needs_no_zero_point
+from .moved_pairs import needs_extension, needs_no_zero_point
 from .onnx_grids import (
     OLDEST_OPSET,
     extension_knows,
@@ -35,8 +35,7 @@ class Emitter:
     """Adds the ops; quantizers that are tied share their scale and zero point within a graph.
 
     Constants are stored once, where they are; the bodies that capture one dequantize it themselves. Those on
-    a grid of ``widened`` are stored with one code in each byte. ``sees_through`` says that there are no ops
-    behind what moves data.
+    a grid of ``widened`` are stored with one code in each byte.
     """
 
     def __init__(
@@ -46,14 +45,12 @@ class Emitter:
         extension: str,
         as_codes: bool,
         widened: Set[Quantizer],
-        sees_through: bool,
     ) -> None:
         self._model = model
         self._rewriter = rewriter
         self._extension = extension
         self._as_codes = as_codes
         self._widened = widened
-        self._sees_through = sees_through
         self._captures = Captures(rewriter)
         self._stored: dict[tuple[Value, Quantizer], Value] = {}
         self._parameters: dict[tuple[Graph, Quantizer], tuple[Value, ...]] = {}
@@ -191,8 +188,7 @@ class Emitter:
         """Whether zeros are left out: those of biases, and those that ONNX Runtime would stumble over."""
         if encoding.spec.format.bits > WIDEST_FREE:
             return True
-        is_data = value.original.const is None
-        return self._sees_through and is_data and needs_no_zero_point(self._model, encoding)
+        return value.original.const is None and needs_no_zero_point(self._model, encoding)
 
     def _scale(self, graph: Graph, encoding: Encoding, name: str) -> Value:
         """The scale as a constant; of two-level blocks as integers, dequantized with a scale per channel."""
@@ -210,9 +206,13 @@ class Emitter:
         return result
 
     def _domain(self, value: Value, encoding: Encoding) -> str:
-        """The standard domain if the model's opset can say it, else the target's extension domain."""
+        """The standard domain if the model's opset can say it, else the target's extension domain.
+
+        That is also where grids are that ONNX Runtime refuses in the standard one.
+        """
         needed = opset_needed(encoding)
-        if self._model.opset >= needed:
+        is_refused = value.original.const is None and needs_extension(self._model, encoding)
+        if self._model.opset >= needed and not (is_refused and self._extension):
             return ""
         if not self._extension or self._model.opset < OLDEST_OPSET or not extension_knows(encoding):
             raise UsageError(

@@ -26,17 +26,26 @@ def leave_out_moved(model: Model) -> None:
 def needs_no_zero_point(model: Model, encoding: Encoding) -> bool:
     """Whether the pair of a tensor has the type of its codes as an attribute, and no zero points of 0.
 
-    ONNX Runtime 1.32 puts a pair behind what moves data by itself, from opset 21 on with the attribute
-    ``output_dtype`` as well. Then it makes signed codes with a zero point unsigned, and refuses the attribute
-    that it wrote; codes without a zero point stay signed.
+    ONNX Runtime 1.32 puts a pair behind what moves data by itself, such as the Reshape that it makes to fuse
+    a MatMul with the bias behind, from opset 21 on with the attribute ``output_dtype`` as well. Then it makes
+    int8 codes with a zero point unsigned, and refuses the attribute that it wrote; codes without a zero point
+    stay signed.
     """
-    has_one_scale = isinstance(encoding.spec.granularity, PerTensor)
-    return _is_told_by_attribute(model, encoding) and has_one_scale and not encoding.zero_point.any()
+    return _is_told_by_attribute(model, encoding) and not encoding.zero_point.any()
+
+
+def needs_extension(model: Model, encoding: Encoding) -> bool:
+    """Whether ONNX Runtime may refuse the pair of a tensor, see :func:`needs_no_zero_point`.
+
+    It does not in its own domain, whose ops have no such attribute.
+    """
+    return _is_told_by_attribute(model, encoding) and bool(encoding.zero_point.any())
 
 
 def _is_told_by_attribute(model: Model, encoding: Encoding) -> bool:
-    format = encoding.spec.format
-    return model.opset >= _WITH_OUTPUT_TYPE and isinstance(format, IntFormat) and format.signed
+    format, has_one_scale = encoding.spec.format, isinstance(encoding.spec.granularity, PerTensor)
+    is_int8 = isinstance(format, IntFormat) and format.signed and format.storage_bits == 8
+    return model.opset >= _WITH_OUTPUT_TYPE and is_int8 and has_one_scale
 
 
 def restore_moved(model: Model) -> None:
@@ -56,7 +65,7 @@ def _repeats(model: Model, site: Site) -> bool:
     before = None if is_captured else _grid_before(model, value)
     if before is None or quantizer is None or before.encoding is None or quantizer.encoding is None:
         return False
-    if _is_told_by_attribute(model, before.encoding) and not needs_no_zero_point(model, before.encoding):
+    if needs_extension(model, before.encoding):
         return False
     has_one_scale = isinstance(before.spec.granularity, PerTensor)
     return has_one_scale and before.encoding.equals(quantizer.encoding)

@@ -247,7 +247,8 @@ def dequantized(data: TensorRef, grid: Grid) -> np.ndarray:
     scale, zero = _parameters(grid, codes.shape)
     if codes.dtype.kind in "iu" or (codes.dtype.itemsize == 1 and zero.any()):
         codes = codes.astype(np.int32) - zero
-    return codes.astype(np.float32).astype(scale.dtype) * scale
+    with np.errstate(over="ignore"):  # infinities, as of masks in 8 bits or 16
+        return codes.astype(np.float32).astype(scale.dtype) * scale
 
 
 def _parameters(grid: Grid, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
