@@ -30,10 +30,10 @@ class FoldPads(Pass):
 
     The Pad must be one of zeros along the axes of the picture alone, must not crop, and nothing else may read
     it. An AveragePool must count the zeros then, so one that has a padding of its own that it does not count
-    keeps the Pad. A MaxPool passes over its padding, so it may be any number below which it finds nothing, such as
-    -infinity or the lowest one, which no grid holds beside others. Pools that round lengths up, or whose
-    padding would be as long as the window, keep the Pad. So do convolutions of 1 x 1: OpenVINO 2026.4 makes
-    results without the padding of those with strides.
+    keeps the Pad. A MaxPool passes over its padding, so it may be any number below which it finds nothing,
+    such as -infinity or the lowest one, which no grid holds beside others. Pools that round lengths up, or
+    whose padding would be as long as the window, keep the Pad. So do convolutions of 1 x 1: OpenVINO 2026.4
+    makes results without the padding of those with strides.
     """
 
     name = "fold-pads"
