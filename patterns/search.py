@@ -20,7 +20,7 @@ from qc.ir.graph import Op, Value
 
 from .attempt import FAILED, MATCHED, NO_OPS, Attempt, Solution, bind, extended, held, merge
 from .compiled import Bindings, CompiledPattern, Node
-from .conditions import accepts_data, accepts_value
+from .conditions import accepts_data, accepts_value, adds_axes
 from .lookahead import Operands, View
 from .mismatch import Failure, Reason
 from .parameters import UNKNOWN
@@ -183,11 +183,26 @@ class Search:
         tried: set[Operands] = set()
         for order in self._view.orders(place.node, op):
             operands = tuple([inputs[port] if port < len(inputs) else None for port in order])
-            if operands not in tried:
-                tried.add(operands)
+            if operands in tried:
+                continue
+            tried.add(operands)
+            longer = self._longer_number(place.node, op, operands)
+            if longer is None:
                 yield from self._join(place, operands, 0, start)
+            else:
+                place.attempt.inherit(self._refused(Reason.REFUSED_VALUE, *longer))
         if not tried:
             place.attempt.inherit(self._refused(Reason.WRONG_PORTS, place.node, value))
+
+    def _longer_number(self, node: Node, op: Op, operands: Operands) -> tuple[Node, Value] | None:
+        """A constant that the pattern wants and that gives the result more axes than the data has."""
+        wanted = zip(node.children, operands, strict=False)
+        for child, value in [pair for pair in wanted if self._is_wanted_constant(*pair)]:
+            assert value is not None
+            data, others = self._view.constant[value], [other for other in operands if other is not value]
+            if data is not None and adds_axes(op, data, others):
+                return child, value
+        return None
 
     def _join(self, place: _Place, operands: Operands, port: int, state: Solution) -> Iterator[Solution]:
         """Matches the inputs from ``port`` on, under what the inputs before it have bound."""

@@ -146,7 +146,7 @@ TABLE: Mapping[str, OpTraits] = {
     "Identity": _MOVES,
     "MaxPool": _KEEPS,
     "MaxRoiPool": _KEEPS,
-    "Pad": OpTraits(parameters={"pads": 1, "value": 2, "axes": 3}, sized=True),
+    "Pad": OpTraits(parameters={"pads": 1, "value": 2, "axes": 3}, spreads=True, sized=True),
     "Reshape": OpTraits(grid="keeps", parameters={"shape": 1}, ordered=(0,), sized=True),
     "Resize": OpTraits(parameters=_RESIZES),
     "Scatter": OpTraits(grid="joins", spreads=True),

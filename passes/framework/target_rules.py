@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
@@ -188,6 +189,7 @@ class OpRule(Strict):
         scale: the format of the scale of a normalization among ``parameters``, if it is not that of weights.
         constant: the format of constants that are no parameters, if it is not that of activations.
         without: attributes with which, whatever their value, an op runs in float.
+        without_all: sets of attributes with values; an op that has all of one so runs in float.
         only: attributes, or parameters that newer opsets hold in inputs, with the value that an op has them
             at; at any other it runs in float. Of a region they are those of its last op, and where these
             differ it counts as the ops that it is made of.
@@ -217,6 +219,7 @@ class OpRule(Strict):
     scale: FormatRule | None = None
     constant: FormatRule | None = None
     without: tuple[str, ...] = ()
+    without_all: tuple[dict[str, str | float], ...] = ()
     only: dict[str, str | float] = Field(default_factory=dict)
     since: int = 0
     written_as: str | None = None
@@ -240,7 +243,7 @@ class OpRule(Strict):
         """
         if self.of_probabilities != "integer" and owner != "MatMul":
             raise ValueError(f"'{owner}' has no 'of_probabilities'; it is a setting of MatMul")
-        for name in (*self.without, *self.only):
+        for name in (*self.without, *self.only, *chain.from_iterable(self.without_all)):
             if name not in known:
                 raise ValueError(f"'{owner}' has no attribute '{name}'{nearest(name, sorted(known))}")
 
@@ -259,8 +262,12 @@ class OpRule(Strict):
         with_any = next((f"the attribute '{name}'" for name in self.without if name in op.attributes), None)
         if with_any is not None:
             return with_any
+        read = op.graph.op_inputs(op)
+        for barred in self.without_all:
+            if all(attribute_of(op, name, read) == value for name, value in barred.items()):
+                return " and ".join(f"{name} = {value!r}" for name, value in barred.items())
         for name, wanted in self.only.items():
-            found = attribute_of(op, name, op.graph.op_inputs(op))
+            found = attribute_of(op, name, read)
             if found != wanted:
                 known = f"{name} = {found!r}" if isinstance(found, str | int | float) else f"such a '{name}'"
                 return f"{known}, only with {wanted!r}"

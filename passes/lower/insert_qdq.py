@@ -71,9 +71,12 @@ class InsertQdq(Pass):
     the result: a LeakyRelu of slope 1 behind such a convolution or product keeps it float, and ``import-qdq``
     takes it away. It computes a product of codes in float in front of a Relu or Clip whose result is not
     rounded, and one of a matrix to which data is added: the same LeakyRelu in between keeps such a product in
-    integers. OpenVINO computes wrong numbers of some chains of products, and of products whose results are
-    pooled or moved, but for the same LeakyRelu; and of ReduceMax and the like where it rounds behind them, so
-    that what they choose from is rounded instead.
+    integers. It makes integer ops of what the target's rules keep in float, such as a pool with dilations,
+    but for that LeakyRelu, and breaks a Pad or a Resize along some axes, and a cubic one to fewer numbers,
+    but for a SpaceToDepth of single places, or the like, in front of it. OpenVINO computes wrong numbers of
+    some chains of products, and of products whose results are pooled or moved, but for the same LeakyRelu;
+    and of ReduceMax and the like where it rounds behind them, so that what they choose from is rounded
+    instead.
 
     From opset 21 on, int8 data whose zero point is 0 has the type as an attribute of QuantizeLinear in place
     of it, and other int8 data is quantized in ONNX Runtime's own domain where the target has that: ONNX

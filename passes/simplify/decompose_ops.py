@@ -20,6 +20,7 @@ from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from ..framework.target import Target
 from .decompositions import (
+    all_axes,
     elementwise,
     fused,
     fused_attention,
@@ -61,6 +62,7 @@ _FUSED: Known = {
     "com.microsoft.SkipLayerNormalization": fused_norms.skip_layer_norm,
     "com.microsoft.SkipSimplifiedLayerNormalization": fused_norms.skip_rms_norm,
 }
+_IN_ALL_AXES: Known = {"Pad": all_axes.pad, "Resize": all_axes.resize}
 _CPU = "CPUExecutionProvider"
 _RUN_CACHES = (_CPU, "OpenVINOExecutionProvider")  # in one kernel, which puts what is new into its place
 _DATA = {"com.microsoft.EmbedLayerNormalization": 2}  # the input that tells the type, if it is not the first
@@ -97,6 +99,8 @@ class DecomposeOps(Pass):
     on float32 are written so, and GatherND; recurrent ones must have lengths that are known, constant
     weights, and no clipping.
 
+    For every target a Pad or a Resize along some axes says of all what becomes of them, where that is known.
+
     What ONNX Runtime's optimizers have made of several ops, in models that they saved, is taken apart for
     every target: FusedConv, FusedGemm, FusedMatMul, Gelu, BiasGelu, FastGelu and QuickGelu,
     SkipLayerNormalization, SkipSimplifiedLayerNormalization, EmbedLayerNormalization, Attention and
@@ -125,7 +129,7 @@ class DecomposeOps(Pass):
         if self.weighted:
             wanted["MatMul"] = elementwise.turned_product
         products = {"MatMul": wanted.pop("MatMul")} if "MatMul" in wanted else {}
-        for plans in (wanted, products):  # some of what others become
+        for plans in (_IN_ALL_AXES, wanted, products):  # some of what others become
             self._write(model, context, target, plans)
 
     def _write(self, model: Model, context: PassContext, target: Target, wanted: Known) -> None:
@@ -137,7 +141,8 @@ class DecomposeOps(Pass):
             data = op.graph.op_inputs(op)[_DATA.get(_full_name(op), 0)]
             is_float = data is not None and data.type.elem_type == TensorProto.FLOAT
             write = wanted[_full_name(op)](op) if is_float or op.is_type(*_MOVED) else None
-            if write is None and target.rule_for(op.op_type, op.domain).runs == "float":
+            stays = write is None and target.rule_for(op.op_type, op.domain).runs == "float"
+            if stays and wanted is not _IN_ALL_AXES:
                 advised = advice(op) if op.is_type("GRU", "LSTM", "RNN") else ""
                 why = advised or "no other ops are known for one like this"
                 reason = f"{target.name} does not run it, and {why}"

@@ -17,6 +17,7 @@ from ..framework.context import PassContext
 from .identities.copies import Shape, narrow_shapes
 from .identities.dropouts import advice
 from .identities.lengths import keeps_lengths
+from .identities.pools import needless_attributes
 from .identities.reshapes import asks_for_all_lengths, is_taken_back, unshaped
 from .identities.transposes import detour_before
 
@@ -37,6 +38,7 @@ class EliminateIdentity(Pass):
     to the lengths that are.
     And so are a Transpose and one that takes it back, with elementwise ops between them or none. Of two
     reshapes the first one goes, or both, if the second one takes it back.
+    An AveragePool loses attributes that change nothing, such as dilations of 1.
     Constants without a number, with which some exports begin a state, and Slices of nothing, of which rotary
     embeddings of whole heads have some, are taken out of a Concat. An identity
     that joins a graph input or an initializer to a graph output stays: without it the output would need
@@ -68,6 +70,8 @@ class EliminateIdentity(Pass):
                     _join(rewriter, graph, op, _joined(graph, op))
                 elif op.is_type("Dropout") and trains(op):
                     advised[advice(op)] = None
+                elif needless := needless_attributes(op):
+                    _leave_out_attributes(rewriter, op, needless)
         context.notes += [note for note in advised if note and note not in context.notes]
 
 
@@ -176,6 +180,12 @@ def _join(rewriter: Rewriter, graph: Graph, op: Op, joined: Sequence[Value | Non
         rewriter.add_op(graph, "Concat", joined, [made], {"axis": op.attribute("axis", 0)})
         rewriter.replace_uses(result, made)
         rewriter.erase_op(op)
+
+
+def _leave_out_attributes(rewriter: Rewriter, op: Op, names: Sequence[str]) -> None:
+    with rewriter.action("leave out what changes nothing", op):
+        for name in names:
+            rewriter.set_attribute(op, name, None)
 
 
 def _bypass(rewriter: Rewriter, graph: Graph, op: Op, source: Value, between: Value | None = None) -> None:

@@ -1,8 +1,11 @@
-"""Folds a Pad of zeros into the padding of the convolutions and pools behind it."""
+"""Folds a Pad into the padding of the convolutions and pools behind it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from qc.ir.facts.result_range import result_range
 from qc.ir.graph import Graph, Op, Use, Value
@@ -14,21 +17,23 @@ from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 
 _COUNTED = 7  # the first opset whose AveragePool can count zeros
+_LOWEST = float(np.finfo(np.float32).min)
 _LAYOUT = 2  # batch and channels, in front of the axes of a picture
 
 
 @dataclass(frozen=True)
 class FoldPads(Pass):
-    """Folds a Pad of zeros into the padding of the convolutions and pools that read it.
+    """Folds a Pad into the padding of the convolutions and pools that read it.
 
     Exporters of Keras, and of models with TensorFlow's padding, write one in front of strided convolutions.
     As an op of its own it is computed in float on CPUs, and has a grid of its own elsewhere.
 
-    The Pad must be along the axes of the picture alone, must not crop, and nothing else may read it. An
-    AveragePool must count the zeros then, so one that has a padding of its own that it does not count keeps
-    the Pad. A MaxPool passes over its padding, so it has to find nothing below zero. Pools that round lengths
-    up, or whose padding would be as long as the window, keep the Pad. So do convolutions of 1 x 1: OpenVINO
-    2026.4 makes results without the padding of those with strides.
+    The Pad must be one of zeros along the axes of the picture alone, must not crop, and nothing else may read
+    it. An AveragePool must count the zeros then, so one that has a padding of its own that it does not count
+    keeps the Pad. A MaxPool passes over its padding, so it may be any number below which it finds nothing,
+    such as -infinity or the lowest one, which no grid holds beside others. Pools that round lengths up, or
+    whose padding would be as long as the window, keep the Pad. So do convolutions of 1 x 1: OpenVINO 2026.4
+    makes results without the padding of those with strides.
     """
 
     name = "fold-pads"
@@ -43,48 +48,61 @@ class FoldPads(Pass):
                     _fold(rewriter, graph, pad)
 
 
+class _Border(NamedTuple):
+    """What a Pad puts around pictures.
+
+    Attributes:
+        lengths: how much in front of each axis, then behind each.
+        number: what it is filled with.
+    """
+
+    lengths: tuple[int, ...]
+    number: float
+
+
 def _fold(rewriter: Rewriter, graph: Graph, pad: Op) -> None:
     data, padded = graph.op_inputs(pad)[0], graph.op_outputs(pad)[0]
-    zeros = _zeros(graph, pad)
-    if data is None or padded is None or zeros is None or graph.is_output(padded):
+    border = _border(graph, pad)
+    if data is None or padded is None or border is None or graph.is_output(padded):
         return
     readers = graph.uses(padded)
-    if not readers or not all(_takes(use, zeros, data) for use in readers):
+    if not readers or not all(_takes(use, border, data) for use in readers):
         return
     with rewriter.action("fold into the padding", pad):
         for use in readers:
-            _widen(rewriter, use.op, data, zeros)
+            _widen(rewriter, use.op, data, border)
         rewriter.erase_op(pad)
 
 
-def _zeros(graph: Graph, pad: Op) -> tuple[int, ...] | None:
-    """The zeros that a Pad puts in front of axes of a picture, and behind; None if it does other things."""
+def _border(graph: Graph, pad: Op) -> _Border | None:
+    """What a Pad puts around axes of a picture; None if it does other things."""
     inputs = graph.op_inputs(pad)
-    pads = attribute_of(pad, "pads", inputs)
-    if pad.attribute("mode", "constant") != "constant" or attribute_of(pad, "value", inputs) != 0:
+    pads, number = attribute_of(pad, "pads", inputs), attribute_of(pad, "value", inputs)
+    if pad.attribute("mode", "constant") != "constant" or not isinstance(number, int | float):
         return None
     if not isinstance(pads, tuple) or len(pads) % 2 or min(pads, default=-1) < 0:
         return None
     before, behind = pads[: len(pads) // 2], pads[len(pads) // 2 :]
     if any((*before[:_LAYOUT], *behind[:_LAYOUT])):
         return None
-    return (*before[_LAYOUT:], *behind[_LAYOUT:])
+    return _Border((*before[_LAYOUT:], *behind[_LAYOUT:]), number)
 
 
-def _takes(use: Use, zeros: tuple[int, ...], data: Value) -> bool:
-    """Whether an op may pad its data by so many zeros more."""
+def _takes(use: Use, border: _Border, data: Value) -> bool:
+    """Whether an op may pad its data by so much more."""
     op = use.op
     if use.port != 0 or not op.is_type("Conv", "AveragePool", "MaxPool"):
         return False
     if op.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return False
     if op.is_type("Conv"):
-        return not _is_of_points(op)
+        return border.number == 0 and not _is_of_points(op)
     if op.is_type("AveragePool") and op.graph.model.opset < _COUNTED:
         return False
-    finds_same = _counts(op) if op.is_type("AveragePool") else _exceeds_zeros(op, data)
+    is_average = op.is_type("AveragePool")
+    finds_same = border.number == 0 and _counts(op) if is_average else _exceeds(op, data, border.number)
     windows = op.attribute("kernel_shape", ()) * 2
-    fits = all(length < window for length, window in zip(_sum(op, zeros), windows, strict=True))
+    fits = all(length < window for length, window in zip(_sum(op, border), windows, strict=True))
     rounds_up = op.attribute("ceil_mode", 0) and any(step != 1 for step in op.attribute("strides", ()))
     return finds_same and fits and not rounds_up
 
@@ -99,19 +117,19 @@ def _counts(op: Op) -> bool:
     return bool(op.attribute("count_include_pad", 0)) or not any(op.attribute("pads", ()))
 
 
-def _exceeds_zeros(op: Op, data: Value) -> bool:
-    """Whether a maximum of data and zeros is one of the data, wherever it was found."""
+def _exceeds(op: Op, data: Value, number: float) -> bool:
+    """Whether a maximum of data and a number is one of the data, wherever it was found."""
     is_dense = all(step == 1 for step in op.attribute("dilations", ()))
-    return op.num_outputs == 1 and is_dense and result_range(data)[0] >= 0
+    return op.num_outputs == 1 and is_dense and number <= max(result_range(data)[0], _LOWEST)
 
 
-def _sum(op: Op, zeros: tuple[int, ...]) -> list[int]:
-    own = op.attribute("pads", [0] * len(zeros))
-    return [one + other for one, other in zip(own, zeros, strict=True)]
+def _sum(op: Op, border: _Border) -> list[int]:
+    own = op.attribute("pads", [0] * len(border.lengths))
+    return [one + other for one, other in zip(own, border.lengths, strict=True)]
 
 
-def _widen(rewriter: Rewriter, op: Op, data: Value, zeros: tuple[int, ...]) -> None:
-    pads = _sum(op, zeros)
+def _widen(rewriter: Rewriter, op: Op, data: Value, border: _Border) -> None:
+    pads = _sum(op, border)
     rewriter.set_input(op, 0, data)
     rewriter.set_attribute(op, "pads", pads)
     if "auto_pad" in op.attributes:

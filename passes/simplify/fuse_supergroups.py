@@ -60,7 +60,7 @@ class FuseSupergroups(Pass):
                 since, form_of = _FORMS[op_type]
                 form = form_of(match)
                 is_written = _is_written(match, op_type, form)
-                if is_written or model.opset < since or len(match.results) > 1:
+                if is_written or model.opset < since or len(match.results) > 1 or _adds_axes(match):
                     continue
                 if form is None or not _agrees(match, x, op_type, form, context):
                     reason = f"it is not the {op_type} of ONNX to the number"
@@ -241,6 +241,12 @@ def _is_written(match: Match, op_type: str, form: _Form | None) -> bool:
     """Whether the ops are that op already, with nothing around it that could go into it."""
     is_there = any(op.is_type(op_type) for op in match.ops)
     return is_there and (len(match.ops) == 1 or (form is not None and form.is_gate))
+
+
+def _adds_axes(match: Match) -> bool:
+    """Whether the result has other axes than the data, which the one op would give it."""
+    read, made = match["x"].type.shape, match.result.type.shape
+    return read is not None and made is not None and len(read) != len(made)
 
 
 def _agrees(match: Match, data: Value, op_type: str, form: _Form, context: PassContext) -> bool:

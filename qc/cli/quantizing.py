@@ -86,13 +86,16 @@ def quantize(
         if wishes.coverage is not None:
             text = json.dumps(coverage_document(compiled.coverage), indent=2, ensure_ascii=False)
             documents[wishes.coverage] = f"{text}\n"
-        written = _write({output: compiled, **dict(zip(others, further, strict=True))}, documents)
     instrumentation.show(watch, console, compiled)
+    results = {output: compiled, **dict(zip(others, further, strict=True))}
     try:
         verdict = Verdict() if wishes.no_verdict else _verdict(task, compiled)
-    except KeyboardInterrupt:  # the results are complete
-        _tell_of(written)
+    except BaseException:  # such as an interrupt; the results are complete
+        _tell_of(_write(results, documents))
         raise
+    _require_running(verdict)
+    with reproducing(compilation, folder):
+        written = _write(results, documents)
     if not job.quiet:
         _report(task, wishes, pipeline.name, compiled, written, verdict)
         for other in further:
@@ -166,6 +169,15 @@ def _compile(compilation: Compilation, others: Iterable[Target]) -> list[Compile
     if len(everything) == 1 or compilation.statistics is not None:  # no statistics to share
         return [compiled(one) for one in everything]
     return list(compile_together(everything, compiled).values())
+
+
+def _require_running(verdict: Verdict) -> None:
+    """Raises ModelError if ONNX Runtime does not run the result, which is for it."""
+    if verdict.is_refused:
+        raise ModelError(
+            "the result does not run, though the float model does, and was not written: "
+            f"{verdict.not_compared}; --no-verdict writes it all the same"
+        )
 
 
 def _write(results: dict[Path, Compiled], documents: dict[Path, str]) -> list[Path]:

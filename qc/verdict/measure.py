@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -81,6 +81,7 @@ class Verdict(Shown):
         growth: why the result is larger, in words; empty if it is not.
         saturated: a sentence for each input that lies beyond its grid.
         not_compared: why there is no accuracy although there is data, in words; empty if there is.
+        is_refused: whether that is as the runtime that the result is for runs the float model, and not it.
         is_all_zero: whether all that the quantized inputs read was zero.
         unmeasured: why times and memory are missing, in words; empty if they are not.
         wider_on: the target, if it has activations of 16 bits and some have fewer; empty otherwise.
@@ -96,6 +97,7 @@ class Verdict(Shown):
     growth: str = ""
     saturated: tuple[str, ...] = ()
     not_compared: str = ""
+    is_refused: bool = False
     is_all_zero: bool = False
     unmeasured: str = ""
     wider_on: str = ""
@@ -138,7 +140,8 @@ def measure_verdict(
         try:
             found.run(feeds, is_meaningful)
         except QcError as error:  # another device may run what ONNX Runtime does not
-            found.verdict = replace(found.verdict, not_compared=str(error))
+            refused = isinstance(error, _ResultError) and found.runs_here
+            found.verdict = replace(found.verdict, not_compared=str(error), is_refused=refused)
     if with_costs and "qdq" in compiled.artifacts:
         found.weigh()
     return found.verdict
@@ -152,6 +155,19 @@ def _float_source(compiled: Compiled) -> ModelProto | str | Path:
     return with_fixed_inputs(source, compiled.ir.base_dir, passes)
 
 
+class _ResultError(QcError):
+    """The result cannot be opened or run, on what the float model takes."""
+
+
+@contextmanager
+def _of_result() -> Iterator[None]:
+    """A block that does something with the result alone."""
+    try:
+        yield
+    except QcError as error:
+        raise _ResultError(str(error)) from error
+
+
 class _Measuring:
     """A verdict while its parts are measured."""
 
@@ -161,18 +177,17 @@ class _Measuring:
         self._compiled = compiled
         self._base_dir = compiled.ir.base_dir
         self._end, self._seconds = end, seconds
-        self._runs_here = "qdq" in compiled.artifacts and runs_here(compiled.target)
+        self.runs_here = "qdq" in compiled.artifacts and runs_here(compiled.target)
         self._source = _float_source(compiled)
         self._taken = 0.0  # seconds for the last sample
         self._feed: Feed | None = None  # the first, where costs are wanted and there is time
 
     def run(self, data: Data, is_meaningful: bool) -> None:
         """Runs both models on samples, and times them."""
-        made = self._compiled.model if self._runs_here else self._compiled.device_simulation
-        models = [
-            OpenModel(model, base_dir=self._base_dir, threads=1)
-            for model in (runnable_form(self._source), made)
-        ]
+        made = self._compiled.model if self.runs_here else self._compiled.device_simulation
+        models = [OpenModel(runnable_form(self._source), base_dir=self._base_dir, threads=1)]
+        with _of_result():
+            models.append(OpenModel(made, base_dir=self._base_dir, threads=1))
         run = self._samples(models, Spread(data))
         first = list(islice(run, LEAST_SAMPLES if is_meaningful else 1))
         if is_meaningful:
@@ -180,7 +195,7 @@ class _Measuring:
             sequences = Sequences(model_inputs(made))
             self._compare(first, islice(run, most - len(first)), data.inputs, sequences)
             self._shorten(models, first, sequences)
-        if not (self._runs_here and self._with_costs):
+        if not (self.runs_here and self._with_costs):
             return
         if _LEAST_ROUNDS * self._taken > self._end - time.monotonic():
             self._leave_out(f"a run of both models takes {self._taken:.1f} s")
@@ -268,7 +283,9 @@ class _Measuring:
             begin = time.monotonic()
             if index and begin + self._taken > self._end - self._seconds / 2:
                 return
-            reference, made = (model.run(feed) for model in models)
+            reference = models[0].run(feed)
+            with _of_result():
+                made = models[1].run(feed)
             self._taken = time.monotonic() - begin
             yield Sample(index, made, reference, feed, None)
 

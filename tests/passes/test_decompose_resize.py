@@ -59,6 +59,20 @@ def test_scales_say_where_numbers_come_from(attributes: str, expected: list[str]
     assert types(unchanged(resized("x, , scales", attributes, constant))) == expected
 
 
-def test_axes_that_are_named_stay_as_they_are() -> None:
-    constant = "float[2] scales = {0.5, 2.0}"
-    assert types(unchanged(resized("x, , scales", "axes = [2, 3]", constant))) == ["Resize"]
+@pytest.mark.parametrize(
+    ("given", "attributes", "constant", "expected"),
+    [
+        ("x, , scales", "axes = [2, 3]", "float[2] scales = {0.5, 2.0}", ["Gather", "Gather"]),
+        ("x, , , sizes", "axes = [3, 2]", "int64[2] sizes = {10, 3}", ["Gather", "Gather"]),
+        (
+            "x, , , sizes",
+            'axes = [2, 3], keep_aspect_ratio_policy = "not_larger"',
+            "int64[2] sizes = {3, 9}",
+            ["Resize"],
+        ),
+    ],
+)
+def test_what_is_said_of_some_axes_is_known_of_all(
+    given: str, attributes: str, constant: str, expected: list[str]
+) -> None:
+    assert types(unchanged(resized(given, attributes, constant))) == expected

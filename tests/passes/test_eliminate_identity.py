@@ -311,3 +311,30 @@ def test_a_slice_of_old_has_its_ends_as_attributes() -> None:
     )
     ir, _, _ = apply("eliminate-identity", model)
     assert [op.op_type for op in ir.graph.ops()] == ["Slice", "Relu"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "height", "left"),
+    [
+        ("dilations = [1, 1]", "8", {}),
+        ("dilations = [1, 2]", "8", {"dilations"}),
+        ("count_include_pad = 1, ceil_mode = 1, strides = [2, 2]", "7", {"ceil_mode"}),
+        ("count_include_pad = 1, ceil_mode = 1, strides = [2, 2]", "8", {}),
+        ("pads = [1, 0, 0, 0], ceil_mode = 1, strides = [2, 2]", "7", {}),
+        ("pads = [1, 0, 0, 0], ceil_mode = 1, strides = [2, 2]", "N", {"ceil_mode"}),
+        ("count_include_pad = 1, pads = [0, 0, 0, 1]", "8", {"count_include_pad"}),
+        ('count_include_pad = 1, auto_pad = "VALID"', "8", {}),
+        ('count_include_pad = 1, auto_pad = "SAME_UPPER"', "8", {"count_include_pad"}),
+    ],
+)
+def test_a_pool_loses_attributes_that_change_nothing(attributes: str, height: str, left: set[str]) -> None:
+    model = parse(f"""<ir_version: 9, opset_import: ["" : 19]>
+    g (float[1, 2, {height}, 7] x) => (float[1, 2, H, W] y) {{
+        y = AveragePool<kernel_shape = [2, 3], {attributes}>(x)
+    }}""")
+    made = lower(apply("eliminate-identity", model)[0])
+    (feed,) = random_feeds(model, 1, size=7)
+    for one, other in zip(*(run_session(open_session(m), feed) for m in (model, made)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    names = {attribute.name for attribute in made.graph.node[0].attribute}
+    assert names & {"dilations", "ceil_mode", "count_include_pad"} == set(left)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 from support.models import parse, random_feeds
 from support.pipelines import apply, check, run_model
 
@@ -19,8 +20,9 @@ def left(ops: str, opset: int = 18) -> list[str]:
         float[2, 2, 3, 3] w, float[2, 2, 1, 1] v = {{1, 2, 3, 4}},
         int64[8] one = {{0, 0, 1, 1, 0, 0, 1, 1}}, float two = {{2}}, float zero = {{0}},
         int64[8] crop = {{0, 0, 1, 1, 0, 0, -1, 1}}, int64[8] channels = {{0, 0, 1, 1, 0, 1, 1, 1}},
-        int64[8] far = {{0, 0, 3, 1, 0, 0, 1, 1}}
+        int64[8] far = {{0, 0, 3, 1, 0, 0, 1, 1}}, float low = {{-3.4028234663852886e38}}, float less = {{-1}}
     > {{ {ops} }}""")
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(-np.inf), "infinite"))
     ir, _, _ = apply("fold-pads, eliminate-dead-code", model)
     made = lower(ir)
     check(made)
@@ -39,6 +41,14 @@ def left(ops: str, opset: int = 18) -> list[str]:
         (f"{ONE} b = Conv(a, w) c = Conv(a, w) y = Add(b, c)", ["Conv", "Conv", "Add"]),
         (f"{ONE} y = AveragePool<kernel_shape = [3, 3]>(a)", ["AveragePool"]),
         ("r = Relu(x) a = Pad(r, one) y = MaxPool<kernel_shape = [3, 3]>(a)", ["Relu", "MaxPool"]),
+        ("r = Relu(x) a = Pad(r, one, less) y = MaxPool<kernel_shape = [3, 3]>(a)", ["Relu", "MaxPool"]),
+        ("a = Pad(x, one, low) y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(a)", ["MaxPool"]),
+        (
+            "a = Pad(x, one, infinite) b = MaxPool<kernel_shape = [3, 3]>(a) "
+            "c = MaxPool<kernel_shape = [3, 3], pads = [1, 0, 1, 0]>(a) "
+            "d = Relu(c) y = Concat<axis = 2>(b, d)",
+            ["MaxPool", "MaxPool", "Relu", "Concat"],
+        ),
         (
             f"{ONE} y = AveragePool<kernel_shape = [3, 3], strides = [1, 1], ceil_mode = 1>(a)",
             ["AveragePool"],
@@ -65,6 +75,9 @@ def test_a_pad_becomes_padding(ops: str, expected: list[str]) -> None:
         f"{ONE} y = MaxPool<kernel_shape = [3, 3]>(a)",
         "r = Relu(x) a = Pad(r, one) y = MaxPool<kernel_shape = [2, 2], dilations = [2, 2]>(a)",
         "a = Pad(x, one, two) y = Conv(a, w)",
+        "a = Pad(x, one, low) y = AveragePool<kernel_shape = [3, 3]>(a)",
+        "a = Pad(x, one, low) y = MaxPool<kernel_shape = [2, 2], dilations = [5, 5]>(a)",
+        "r = Relu(x) a = Pad(r, one, two) y = MaxPool<kernel_shape = [3, 3]>(a)",
         "a = Pad(x, crop) y = Conv(a, w)",
         "a = Pad(x, channels) y = AveragePool<kernel_shape = [3, 3]>(a)",
         'a = Pad<mode = "edge">(x, one) y = Conv(a, w)',

@@ -260,3 +260,21 @@ def test_a_norm_whose_shapes_are_computed_from_free_lengths_does_no_harm() -> No
     assert [node.op_type for node in fixed.graph.node] == ["LayerNormalization"]
     (feed,) = random_feeds(model, 1)
     np.testing.assert_allclose(run_model(free, feed)["y"], run_model(model, feed)["y"], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("result", "ops"),
+    [
+        ("1, 2, 4", "a = Add(x, three) l = Clip(a, low, six) m = Mul(x, l) y = Div(m, long)"),
+        ("1, 2, 4, 3, 3", "n = InstanceNormalization(p, scale, bias) y = Mul(n, longer)"),
+    ],
+)
+def test_what_gives_the_result_more_axes_is_not_fused(result: str, ops: str) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 4] x, float[2, 4, 3, 3] p) => (float[{result}] y) <
+        float three = {{3}}, float low = {{0}}, float six = {{6}}, float[1, 1, 1] long = {{6}},
+        float[4] scale, float[4] bias, float[1, 1, 4, 1, 1] longer
+    > {{ {ops} }}""")
+    made = qc.compile(model, "fuse-supergroups,eliminate-dead-code", target="qnn-htp").model
+    (feed,) = random_feeds(model, 1)
+    assert run_model(made, feed)["y"].shape == run_model(model, feed)["y"].shape

@@ -212,3 +212,15 @@ def test_an_infinity_that_is_written_into_a_mask_stays_float() -> None:
     feeds = [feed | {"m": np.array([True, False])} for feed in random_feeds(model, 2)]
     made = qc.compile(model, data=feeds, target="qnn-htp", threads=1).ir
     assert "infinity" in reason(made, "t")
+
+
+def test_an_infinity_around_a_picture_stays_float() -> None:
+    """A pool that rounds its lengths up keeps such a Pad, whose grid would hold nothing else."""
+    model = parse("""g (float[2, 8, 8, 8] x) => (float[2, 8, 5, 5] y) <
+        float[8, 8, 1, 1] w, int64[8] around = {0, 0, 1, 1, 0, 0, 1, 1}, float low = {-3.4028234663852886e38}
+    > {
+        c = Conv(x, w)  p = Pad(c, around, low)  q = MaxPool<kernel_shape = [3, 3], strides = [2, 2],
+            ceil_mode = 1>(p)  y = Conv(q, w)
+    }""")
+    made = qc.compile(model, data=random_feeds(model, 2), target="qnn-htp", threads=1).ir
+    assert "infinity" in reason(made, "p")

@@ -404,3 +404,16 @@ def test_many_equal_pairs_around_one_value():
     found = find_all(graph, [group("pair", results(op.Relu(x), op.Sigmoid(x)))])
     assert len(found) == count
     assert len({each for match in found for each in match.ops}) == 2 * count
+
+
+@pytest.mark.parametrize(
+    ("shape", "number", "fits"),
+    [("[2, 3]", "[1, 1]", True), ("[2, 3]", "[1, 1, 1]", False), ("", "[1]", False), ("[]", "[1, 1]", True)],
+)
+def test_a_number_that_gives_the_data_more_axes_is_none(shape: str, number: str, fits: bool) -> None:
+    """Of ``[]``, in ONNX's text form, no shape is known."""
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float{shape} x) => (float[] y) <float{number} six = {{6}}> {{ r = Relu(x) y = Div(r, six) }}""")
+    graph = lift(model).graph
+    assert bool(find_all(graph, op.Relu(value("x")) / 6)) == fits
+    assert bool(find_all(graph, op.Div(op.Relu(value("x")), constant("divisor")))) == fits

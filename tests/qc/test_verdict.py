@@ -276,3 +276,22 @@ def test_a_weight_that_may_be_given_and_is_not_is_no_data() -> None:
     compiled = qc_package.compile(model, data=feeds, target="qnn-htp", allow_unquantized=True)
     found = qc_package.measure_verdict(compiled, feeds)
     assert found.accuracy is not None and not found.is_all_zero
+
+
+def test_a_result_that_its_runtime_does_not_run_is_an_error_and_not_written(
+    qc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without what keeps it from that, ONNX Runtime reorders the axes of a Resize."""
+    monkeypatch.delenv("QC_NO_VERDICT")
+    monkeypatch.setattr("qc.passes.lower.qdq.keep_float.keep_layout", lambda *_: None)
+    model = parse("""<ir_version: 9, opset_import: ["" : 19]>
+    g (float[1, 8, 6, 6] x) => (float[1, 8, 9, 3] y) <float[8, 8, 1, 1] v, float[4] s = {1, 1, 1.5, 0.5}>
+    { c = Conv(x, v)  m = Resize<mode = "cubic">(c, , s)  y = Conv(m, v) }""")
+    onnx.save(model, "cubic.onnx")
+    options = ("cubic.onnx", "--random-data", "2", "--target", "ort-cpu")
+    result = qc(*options, "--coverage", "cover.json")
+    assert (result.code, result.made) == (3, [])
+    assert result.err.splitlines()[-1].startswith("qc: error: the result does not run, though the float ")
+    assert "'Cubic' mode only supports" in result.err and "--no-verdict writes it all the same" in result.err
+    written = qc(*options, "--no-verdict")
+    assert (written.code, written.made) == (0, ["cubic.q.onnx"])

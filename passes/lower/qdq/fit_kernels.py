@@ -13,6 +13,7 @@ from ...framework.target import Target
 from ...simplify.float_twins.lookups import look_up_numbers
 from .folded_weights import unfold_weights
 from .keep_float import unkeep_float
+from .keep_layout import unkeep_layout
 from .keep_reductions import unkeep_reductions
 from .pad_channels import pad_channels, unpad_channels
 from .recurrent import fit_recurrent, unfit_recurrent
@@ -36,6 +37,7 @@ def unfit_kernels(model: Model) -> None:
     """Undoes :func:`fit_kernels`, what keeps ops apart and stored products, for whichever target it was."""
     rewriter = Rewriter(model)
     unkeep_float(model, rewriter)
+    unkeep_layout(model, rewriter)
     unkeep_reductions(model, rewriter)
     unshift_weights(model, rewriter)
     unpad_channels(model, rewriter)

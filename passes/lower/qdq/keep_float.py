@@ -14,8 +14,8 @@ dequantized constant, or a Gemm without bias in front of a Sum of two: both beco
 integers for that, and whose weight is dequantized in every run. There the LeakyRelu costs an op, and saves
 the integers.
 
-:mod:`.keep_apart`, :mod:`.keep_constants`, :mod:`.keep_reductions` and :mod:`.keep_shapes` have the cases of
-OpenVINO.
+:mod:`.keep_barred` and :mod:`.keep_layout` have further cases of ONNX Runtime, :mod:`.keep_apart`,
+:mod:`.keep_constants`, :mod:`.keep_reductions` and :mod:`.keep_shapes` those of OpenVINO.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from qc.ir.rewriter import Rewriter
 
 from ...framework.target import Target
 from .keep_apart import joined_to_keep_apart, result_to_keep_apart
+from .keep_barred import keep_barred
 from .keep_constants import keep_constants
+from .keep_layout import keep_layout
 from .keep_reductions import keep_reductions
 from .keep_shapes import keep_shapes
 from .neighbours import (
@@ -58,6 +60,10 @@ def keep_kernels(model: Model, rewriter: Rewriter, target: Target | None) -> Non
         for op in graph.ops():
             if op.is_type("Concat", *PRODUCTS) and (result := _result_to_keep(op, provider)) is not None:
                 put_identity_behind(rewriter, result)
+    if provider == _CPU:
+        keep_layout(model, rewriter)
+        if target is not None:
+            keep_barred(model, rewriter, target)
     if provider == _OPENVINO:
         keep_reductions(model, rewriter)
         keep_constants(model, rewriter)

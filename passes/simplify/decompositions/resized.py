@@ -71,7 +71,7 @@ def _repeats(places: np.ndarray, length: int) -> bool:
 
 
 def _scales(op: Op, lengths: Lengths, wanted: Lengths) -> np.ndarray | None:
-    """How many times as long every axis becomes; None if that is not known, or only some axes are named."""
+    """How many times as long every axis becomes; None if that is not known, or said of some axes alone."""
     keeps_ratio = op.attribute("keep_aspect_ratio_policy", "stretch") != "stretch"
     if keeps_ratio or op.attribute("axes", None) is not None:
         return None
