@@ -78,9 +78,9 @@ class InsertQdq(Pass):
     and of ReduceMax and the like where it rounds behind them, so that what they choose from is rounded
     instead.
 
-    From opset 21 on, int8 data whose zero point is 0 has the type as an attribute of QuantizeLinear in place
-    of it, and other int8 data is quantized in ONNX Runtime's own domain where the target has that: ONNX
-    Runtime refuses any other pair in front of a product that it fuses with its bias.
+    From opset 21 on, int8 data in front of a product that ONNX Runtime fuses with its bias has the type as an
+    attribute of QuantizeLinear in place of a zero point of 0, and int8 data with another zero point is
+    quantized in ONNX Runtime's own domain where the target has that: it refuses any other pair there.
 
     What an op only moves to where a body of If, Loop or Scan captures it is rounded to its grid once more, as
     ONNX Runtime cannot open such a model otherwise. Codes and zero points that are equal within a graph are
@@ -137,6 +137,7 @@ class _Writing:
         self.context = context
         self.target = target = context.target
         self.extension = target.lowering.extension_domain if target is not None else ""
+        self.sees_through = target is not None and not target.lowering.rounds_moved
         own_storage = target.weight.storage if target is not None else "packed"
         self.in_bytes = (options.storage or own_storage) == "int8"
         own_products = target.lowering.products if target is not None else "standard"
@@ -189,5 +190,5 @@ class _Writing:
         if widened:
             self.context.notes.append(_IN_BYTES)
         as_codes = self.options.weights == "codes"
-        emitter = Emitter(self.model, self.rewriter, self.extension, as_codes, widened)
+        emitter = Emitter(self.model, self.rewriter, self.extension, as_codes, widened, self.sees_through)
         emitter.round_again_inside(rewire(self.model, self.rewriter, emitter.round_value))

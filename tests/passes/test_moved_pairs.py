@@ -142,6 +142,23 @@ def test_onnx_runtime_opens_signed_codes_in_front_of_a_product_with_a_bias(
     assert np.abs(run_session(open_session(made), feed)[0] - exact).max() < 0.05
 
 
+@pytest.mark.parametrize(
+    "op",
+    [
+        "p = GlobalAveragePool(c)",
+        "p = AveragePool<kernel_shape = [2, 2], strides = [2, 2]>(c)",
+        "p = Concat<axis = 1>(c, c)",
+    ],
+)
+def test_onnx_runtime_opens_signed_codes_that_are_pooled_or_joined(op: str) -> None:
+    """It refuses them without a zero point."""
+    model = parse(f"""g (float[1, 4, 8, 8] x) => (float[A, B, C, D] y)
+        <float[4, 4, 1, 1] w, float[8, {8 if "Concat" in op else 4}, 1, 1] v> {{
+            c = Conv(x, w)  {op}  y = Conv(p, v)
+        }}""")
+    open_session(lowered(model, "tensorrt", PLACE))
+
+
 def test_products_of_data_have_no_zero_points() -> None:
     ir, _, _ = apply(QUANTIZE, attention(17), "openvino", random_feeds(attention(17), 4))
     held = {value.name: ir.quant.of_value(value) for value in ir.graph.values()}

@@ -35,7 +35,8 @@ class Emitter:
     """Adds the ops; quantizers that are tied share their scale and zero point within a graph.
 
     Constants are stored once, where they are; the bodies that capture one dequantize it themselves. Those on
-    a grid of ``widened`` are stored with one code in each byte.
+    a grid of ``widened`` are stored with one code in each byte. ``sees_through`` says that there are no ops
+    behind what moves data.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class Emitter:
         extension: str,
         as_codes: bool,
         widened: Set[Quantizer],
+        sees_through: bool,
     ) -> None:
         self._model = model
         self._rewriter = rewriter
         self._extension = extension
         self._as_codes = as_codes
         self._widened = widened
+        self._sees_through = sees_through
         self._captures = Captures(rewriter)
         self._stored: dict[tuple[Value, Quantizer], Value] = {}
         self._parameters: dict[tuple[Graph, Quantizer], tuple[Value, ...]] = {}
@@ -188,7 +191,7 @@ class Emitter:
         """Whether zeros are left out: those of biases, and those that ONNX Runtime would stumble over."""
         if encoding.spec.format.bits > WIDEST_FREE:
             return True
-        return value.original.const is None and needs_no_zero_point(self._model, encoding)
+        return value.original.const is None and needs_no_zero_point(value, encoding, self._sees_through)
 
     def _scale(self, graph: Graph, encoding: Encoding, name: str) -> Value:
         """The scale as a constant; of two-level blocks as integers, dequantized with a scale per channel."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from qc.ir.facts.op_traits import is_grid_preserving
-from qc.ir.graph import Value
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding, PerTensor, Quantizer
 from qc.ir.quant_table import Site
+
+from .neighbours import comes_to, is_constant, only_reader
 
 _WITH_OUTPUT_TYPE = 21  # the opset
 
@@ -23,15 +25,31 @@ def leave_out_moved(model: Model) -> None:
         model.quant.remove(site, "moved from a tensor on the same grid, behind which the device sees it")
 
 
-def needs_no_zero_point(model: Model, encoding: Encoding) -> bool:
+def needs_no_zero_point(value: Value, encoding: Encoding, sees_through: bool) -> bool:
     """Whether the pair of a tensor has the type of its codes as an attribute, and no zero points of 0.
 
     ONNX Runtime 1.32 puts a pair behind what moves data by itself, such as the Reshape that it makes to fuse
     a MatMul with the bias behind, from opset 21 on with the attribute ``output_dtype`` as well. Then it makes
     int8 codes with a zero point unsigned, and refuses the attribute that it wrote; codes without a zero point
-    stay signed.
+    stay signed. Elsewhere they have one: pools and joins of codes without it ONNX Runtime refuses.
+
+    Args:
+        value: the tensor.
+        encoding: its grid.
+        sees_through: whether there are no pairs behind what moves data.
     """
-    return _is_told_by_attribute(model, encoding) and not encoding.zero_point.any()
+    if not _is_told_by_attribute(value.graph.model, encoding) or encoding.zero_point.any():
+        return False
+    return sees_through or comes_to(value, _becomes_gemm, is_grid_preserving)
+
+
+def _becomes_gemm(op: Op) -> bool:
+    """Whether an op is a MatMul that ONNX Runtime fuses with the bias behind, between Reshapes of its own."""
+    (result, *_) = op.graph.op_outputs(op)
+    reader = only_reader(result) if op.is_type("MatMul") else None
+    if result is None or reader is None or not reader.is_type("Add") or len(result.type.shape or ()) == 2:
+        return False
+    return any(value is not None and is_constant(value) for value in op.graph.op_inputs(reader))
 
 
 def needs_extension(model: Model, encoding: Encoding) -> bool:
