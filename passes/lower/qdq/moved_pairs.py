@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qc.ir.context import ModelContext
 from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
@@ -60,7 +61,7 @@ def needs_extension(model: Model, encoding: Encoding) -> bool:
     return _is_told_by_attribute(model, encoding) and bool(encoding.zero_point.any())
 
 
-def _is_told_by_attribute(model: Model, encoding: Encoding) -> bool:
+def _is_told_by_attribute(model: ModelContext, encoding: Encoding) -> bool:
     format, has_one_scale = encoding.spec.format, isinstance(encoding.spec.granularity, PerTensor)
     is_int8 = isinstance(format, IntFormat) and format.signed and format.storage_bits == 8
     return model.opset >= _WITH_OUTPUT_TYPE and is_int8 and has_one_scale
