@@ -13,6 +13,7 @@ from qc.ir.quant_table import Site
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
+from .placement.dataflow import huge_values
 from .placement.units import UnitMap
 
 
@@ -32,6 +33,9 @@ class TieQuantizers(Pass):
     that nothing quantized stays so, and so does a quantizer that is frozen or has chosen codes. Where a
     device makes what is joined on the grid of the result (``wraps``), joins that are joined once more have
     the grid of the last one.
+
+    A constant that data is compared with (Equal) has the grid of the data: on one of its own, numbers that
+    are equal in float, such as a label of -1, would round to different ones.
     """
 
     name = "tie-quantizers"
@@ -59,6 +63,26 @@ class TieQuantizers(Pass):
                 _tie_joined(model, op, rules[op].asked_by)
             elif rules[op].wraps:
                 _tie_nested_joins(model, op, rules[op].asked_by)
+        for op in units.scopes.ops:
+            if op.op_type == "Equal" and units.runs_integer(op):
+                _tie_compared(model, op)
+
+
+def _tie_compared(model: Model, op: Op) -> None:
+    """Gives a constant the grid of the data that it is compared with."""
+    inputs = [value for value in op.graph.op_inputs(op) if value is not None]
+    constant = [port for port, value in enumerate(inputs) if value.original.const is not None]
+    if len(inputs) != 2 or len(constant) != 1:
+        return
+    (port,), quant = constant, model.quant
+    own = quant.of_use(inputs[port], op, port)
+    data = quant.of_use(inputs[1 - port], op, 1 - port)
+    if own is None or data is None or own is data or own.is_fixed or data.is_fixed:
+        return
+    if inputs[port].original in huge_values(model.graph):  # which would leave the data no steps
+        return
+    reason = f"{op.label} finds numbers equal on one grid alone"
+    _requantize(model, Site(inputs[port], op, port), data, reason, "")
 
 
 def _tie_moved(model: Model, op: Op, reason: str) -> None:

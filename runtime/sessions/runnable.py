@@ -15,6 +15,7 @@ from qc.ir.onnx.load import load_model, model_folder
 
 from ..protos.detach import detach_weights
 from ..protos.parts import expose_tensors
+from .maps import without_maps
 from .open import accepted_by, open_session, run_session
 
 
@@ -26,7 +27,10 @@ class Runnable(Protocol):
         """The names of what a run gives."""
 
     def run(self, feed: Feed) -> dict[str, Any]:
-        """Runs once: arrays by the name of the output, or lists of arrays for sequences."""
+        """Runs once: arrays by the name of the output, or lists of arrays for sequences.
+
+        A map counts as a row of its values, as :func:`~qc.runtime.sessions.maps.without_maps` writes it.
+        """
 
 
 class OpenModel:
@@ -82,7 +86,7 @@ class OpenModel:
             outputs: the outputs that are wanted; None for all.
 
         Returns:
-            The outputs by name: arrays, or lists of arrays for sequences.
+            The outputs by name, as for :class:`Runnable`.
 
         Raises:
             DataError: the feed does not fit.
@@ -90,4 +94,5 @@ class OpenModel:
         """
         names = list(outputs) if outputs is not None else self._outputs
         given = accepted_by(self.session, feed) if self._is_part else feed
-        return dict(zip(names, run_session(self.session, given, names), strict=True))
+        found = map(without_maps, run_session(self.session, given, names))
+        return dict(zip(names, found, strict=True))

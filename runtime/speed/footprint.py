@@ -13,6 +13,7 @@ import json
 import pickle
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,9 +89,16 @@ def _open_plainly(request: _Request) -> ort.InferenceSession:
     options.log_severity_level = _SILENT
     register_custom_ops(options)
     try:
-        return ort.InferenceSession(str(request.path), options, providers=["CPUExecutionProvider"])
+        return _session(request.path, options)
     except Exception as error:  # ONNX Runtime's exceptions have no base of their own
+        if request.path.is_symlink():  # it looks for external data beside the link only
+            with suppress(Exception):
+                return _session(request.path.resolve(), options)
         raise ModelError(explain_load(str(error))) from error
+
+
+def _session(path: Path, options: ort.SessionOptions) -> ort.InferenceSession:
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 def _memory(field: str) -> int | None:

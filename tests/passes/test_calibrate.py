@@ -166,7 +166,7 @@ def test_tensors_that_were_always_empty_stay_float() -> None:
     model, context, _ = apply(f"{PLACE},calibrate,insert-qdq", parse(text), "npu", feeds)
     assert of_value(model, "x") is None and of_weight(model, "y") is not None
     assert reason(model, "x") == "no calibration sample reached it"
-    assert context.notes and "reached 'x' and 1 more" in context.notes[0]
+    assert context.notes and "reached 'x' and 1 more" in context.notes[0] and "not empty" in context.notes[0]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -108,6 +108,8 @@ def test_links_within_the_folders_that_the_user_names(qc, name: str) -> None:
     target, data = PLACES[name]
     path = placed(target, Path(data))
     np.testing.assert_array_equal(predictions(Path("model.onnx")), run_by_qc(path))
+    measured = qc("bench", str(path), "--random-data", "2", "--seconds", "0.01")
+    assert measured.code == 0, measured.err
 
 
 def placed(target: str | None, data: Path) -> Path:

@@ -247,7 +247,7 @@ class Calibration:
         values = list(dict.fromkeys(chain(*(self.observed[quantizer] for quantizer in unseen))))
         self.context.notes.append(
             f"no calibration sample reached {_named(values)}: there no grid is known and tensors stay "
-            "float; calibrate on data that takes every branch and runs every loop"
+            "float; calibrate on data that is not empty, takes every branch and runs every loop"
         )
 
     def _note_masks(self, values: list[Value]) -> None:
