@@ -18,7 +18,7 @@ from qc.ir.executor import Feed
 from qc.runtime import Data, Metric, Runnable, Spread
 from qc.runtime.devices.device import Device
 from qc.runtime.evaluation.judge import Judged, Labels, check_labels, judge
-from qc.runtime.metrics.metric import Sample, Tally
+from qc.runtime.metrics.metric import NothingToCompare, Sample, Tally
 from qc.runtime.sessions.runnable import OpenModel
 
 from .agreement import agreement
@@ -125,8 +125,11 @@ class _Grouped:
         return _Scores(self.count, self.whole.value(), parts)
 
     def _part(self, number: int) -> float:
+        """Of one group; NaN if outputs are empty in all of its samples."""
         try:
             return self.parts[number].value()
+        except NothingToCompare:
+            return math.nan
         except UsageError as error:
             raise UsageError(
                 f"{error}; that is on a tenth of the samples from all over the data, by which the sampling "
@@ -292,10 +295,10 @@ class Judge:
         _refuse_infinite(self.metric, expected, model.count)
         sign = 1 if self.metric.higher_is_better else -1
         error = math.nan
-        groups = min(model.count, _GROUPS)
-        if groups in _QUANTILES:
-            with np.errstate(invalid="ignore"):
-                drops = sign * (np.array(reference.parts) - np.array(model.parts))
+        with np.errstate(invalid="ignore"):
+            drops = sign * (np.array(reference.parts) - np.array(model.parts))
+            drops = drops[~np.isnan(drops)]
+            if (groups := len(drops)) in _QUANTILES:
                 error = float(_QUANTILES[groups] * np.std(drops, ddof=1) / math.sqrt(groups))
         drop = math.inf if math.isnan(score) else sign * (expected - score)
         return Judgement(score, expected, drop, error, self.max_drop.of(expected), model.count)

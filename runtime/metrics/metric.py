@@ -100,6 +100,10 @@ class Metric:
         return after - before if self.higher_is_better else before - after
 
 
+class NothingToCompare(UsageError):
+    """The outputs hold nothing that a metric compares, as where they are empty."""
+
+
 class OutputMetric(ABC):
     """A metric of one output against the same output of the reference; of several outputs, the worst counts.
 
@@ -162,7 +166,7 @@ class WorstOutput:
             return math.nan
         if not values:
             needs = self._start().needs
-            raise UsageError(f"the metric '{self._text}' is for {needs}, and there is none to compare")
+            raise NothingToCompare(f"the metric '{self._text}' is for {needs}, and there is none to compare")
         if any(map(math.isnan, values)):
             return math.nan
         return min(values) if metrics[0].higher_is_better else max(values)

@@ -9,8 +9,9 @@ import pytest
 from support.models import parse
 
 import qc
+from qc.auto import Judge, MaxDrop
 from qc.ir.errors import DataError
-from qc.runtime import parse_metric
+from qc.runtime import load_data, model_inputs, parse_metric
 from qc.runtime.metrics.metric import Sample
 from qc.verdict.measure import measure_verdict
 from qc.verdict.words import verdict_facts
@@ -71,3 +72,13 @@ def test_a_recipe_is_found_though_a_tenth_of_the_samples_tells_nothing() -> None
     data = samples([0.5, *[0.0] * 14])
     found = qc.find_recipe(parse(MODEL), data=data, eval_data=data, max_drop=0.5, metric="cosine", threads=1)
     assert found.is_accepted
+
+
+def test_samples_without_rows_leave_the_sampling_error_to_the_others() -> None:
+    model = parse("g (float[N, 4] x) => (float[N, 4] y) <float[4, 4] w> { m = MatMul(x, w)  y = Relu(m) }")
+    random = np.random.default_rng(0)
+    rows = [0, 4, 4, 0, 4, 4, 4, 4]
+    data = [{"x": random.normal(size=(count, 4)).astype(np.float32)} for count in rows]
+    judge = Judge(model, load_data(data, model_inputs(model)), MaxDrop.parse("5%"), parse_metric("top-1"))
+    found = judge(qc.compile(model, data=data, threads=1).model)
+    assert found.samples == len(rows) and math.isfinite(found.score) and math.isfinite(found.error)
