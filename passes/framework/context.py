@@ -133,9 +133,12 @@ class PassContext:
             UsageError: there is no data, which ``who`` needs.
             DataError: there is no sample in it.
         """
-        found = list(_spread(self.required_data(who), self.samples_given, most))
+        data = self.required_data(who)
+        if self.samples_given == 0:  # with statistics that were recorded there may be none
+            raise DataError(f"{who} needs calibration data, and there is none{GIVE_DATA}")
+        found = list(_spread(data, self.samples_given, most))
         if not found:
-            raise DataError(f"{who} needs calibration data, and there is none")
+            raise DataError(f"{who} needs calibration data, and there is none{GIVE_DATA}")
         return found
 
     def required_executor(self) -> Executor:
