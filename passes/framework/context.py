@@ -29,6 +29,9 @@ NEEDS = {
     "target": ("a target", "--target on the command line, or target= in Python"),
 }
 
+# What a pass adds to a note that it did nothing, as there are recorded statistics and no data.
+GIVE_DATA = "; give --data (data= in Python), beside statistics too"
+
 
 class Task(Protocol):
     """One running piece of work that shows how far it is."""
@@ -94,6 +97,7 @@ class PassContext:
         progress: where long work shows how far it is.
         artifacts: what the lowering passes made, by name, in order.
         notes: sentences for the user that are no errors.
+        warnings: such sentences of what makes a result worthless, which are told however little is wanted.
         little_data: why the last calibration had too few samples, in words; empty if it had enough.
         grids: how the last calibration finds the grid of each quantizer that it knows, by the id of it.
         dynamic: the labels of products that a lowering pass wrote so that data is quantized in every run.
@@ -108,6 +112,7 @@ class PassContext:
     progress: Progress = field(default_factory=NullProgress)
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     little_data: str = ""
     grids: GridsById = field(default_factory=GridsById)
     dynamic: set[str] = field(default_factory=set)
@@ -128,9 +133,12 @@ class PassContext:
             UsageError: there is no data, which ``who`` needs.
             DataError: there is no sample in it.
         """
-        found = list(_spread(self.required_data(who), self.samples_given, most))
+        data = self.required_data(who)
+        if self.samples_given == 0:  # with statistics that were recorded there may be none
+            raise DataError(f"{who} needs calibration data, and there is none{GIVE_DATA}")
+        found = list(_spread(data, self.samples_given, most))
         if not found:
-            raise DataError(f"{who} needs calibration data, and there is none")
+            raise DataError(f"{who} needs calibration data, and there is none{GIVE_DATA}")
         return found
 
     def required_executor(self) -> Executor:

@@ -19,7 +19,7 @@ from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, Quantizer, setting_name
 
 from ..framework.base import Pass, Stage, option
-from ..framework.context import PassContext
+from ..framework.context import GIVE_DATA, PassContext
 from ..lower.rounding.simulation import simulated
 from ..quantize.calibration.bias import calibrate_biases
 from .layers.ratio import ratio
@@ -69,7 +69,8 @@ class ChooseRanges(Pass):
         if not chosen:
             return
         if context.samples_given == 0:  # with statistics that were recorded there may be none
-            context.notes.append(f"ranges stay as they are: pass '{self.name}' needs data to choose them by")
+            needed = f"pass '{self.name}' needs data to choose them by{GIVE_DATA}"
+            context.notes.append(f"ranges stay as they are: {needed}")
             return
         feeds = context.samples(self.samples, f"pass '{self.name}'")
         executor = context.required_executor()

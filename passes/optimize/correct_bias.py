@@ -22,7 +22,7 @@ from qc.ir.onnx.lower import lower
 from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
-from ..framework.context import PassContext
+from ..framework.context import GIVE_DATA, PassContext
 from ..lower.rounding.simulation import simulated
 from ..quantize.calibration.bias import calibrate_biases
 from .layers.biases import make_own_biases
@@ -72,7 +72,7 @@ class CorrectBias(Pass):
             return
         has_data = context.samples_given != 0
         if not has_data or not context.can_read_again:
-            what = "data that can be read again" if has_data else "data to measure shifts on"
+            what = "data that can be read again" if has_data else f"data to measure shifts on{GIVE_DATA}"
             context.notes.append(f"biases stay as they are: pass '{self.name}' needs {what}")
             return
         feeds = context.samples(self.samples, f"pass '{self.name}'")

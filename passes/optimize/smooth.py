@@ -17,7 +17,7 @@ from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
-from ..framework.context import PassContext
+from ..framework.context import GIVE_DATA, PassContext
 from ..quantize.calibration.ranges import mse_encoding, weight_encoding
 from .layers.layer import Layer, layers_of
 from .layers.ratio import ratio
@@ -93,7 +93,8 @@ class Smooth(Pass):
         if not found:
             return
         if context.samples_given == 0:  # with statistics that were recorded there may be none
-            context.notes.append(f"channels stay as they are: pass '{self.name}' needs data to scale them by")
+            needed = f"pass '{self.name}' needs data to scale them by{GIVE_DATA}"
+            context.notes.append(f"channels stay as they are: {needed}")
             return
         feeds = context.samples(self.samples, f"pass '{self.name}'")
         executor = context.required_executor()

@@ -31,7 +31,9 @@ _NAMED = 3  # ops that a note names, of all that stay
 
 @dataclass(frozen=True)
 class LimitRanks(Pass):
-    """Writes ops in no more dimensions than the target has (``most_dimensions``) or runs them in.
+    """Rewrites ops that have more dimensions than the target runs.
+
+    The limit is the target's ``most_dimensions``, or what its table ``support`` has for the op.
 
     Of a Transpose, dimensions that stay side by side become one, and those of length 1 go; where more are
     left, they go to their places one after the other. Of a Split, a Gather and a Concat those before the axis

@@ -127,7 +127,8 @@ class Settings:
     )
     data: str | None = option(
         None,
-        "Data: an .npz or .npy file, a folder of them or of pictures, test_data_set_*, or module:function.",
+        "Data: an .npz or .npy file, a picture, text, audio, .csv or .parquet, a folder of such files or of "
+        "test_data_set_*, or module:function or file.py:function.",
         metavar="SRC",
     )
     preparing: Preparing

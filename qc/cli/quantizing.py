@@ -102,7 +102,7 @@ def quantize(
             console.show(facts_grid([("also for", other.target.name), *coverage_summary(other.coverage)]))
             for note in other.notes:
                 print_note(note)
-    for warning in verdict_warnings(verdict):
+    for warning in [*compiled.warnings, *verdict_warnings(verdict)]:
         print_warning(warning)
 
 

@@ -185,7 +185,7 @@ class Compilation:
         context.notes += said
         source = None if isinstance(self.model, ModelProto) else Path(self.model)
         made = ir, context.artifacts, report, coverage, context.target
-        return Compiled(*made, inputs, source, context.notes, context.grids)
+        return Compiled(*made, inputs, source, context.notes, context.grids, context.warnings)
 
     def compile_for(self, targets: Iterable[str | Path | Target]) -> dict[str, Compiled]:
         """Compiles for several targets that share one calibration, see :func:`qc.compile_for`."""

@@ -42,6 +42,7 @@ class Compiled(Shown):
         inputs: what data is to hold: the inputs of the model, with the lengths and values they have for good.
         source: the file that the model was read from, if any.
         notes: sentences for the user.
+        warnings: sentences of what makes a result worthless, such as data that is zero throughout.
         grids: how the calibration finds the grid of each quantizer for any spec, by the id of it; see
             :class:`~qc.ir.quant.ranges.GridsById`. The grids themselves are those of ``ir.quant``.
     """
@@ -55,6 +56,7 @@ class Compiled(Shown):
     source: Path | None = None
     notes: list[str] = field(default_factory=list)
     grids: GridsById = field(default_factory=GridsById)
+    warnings: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         of = f"{self.coverage.quantized} of {self.coverage.total}"

@@ -59,7 +59,13 @@ def report_page(
     styles = {style for op in precision for style in (op.data, op.weights)}
     document = report_document(findings, title, command, made_with)
     verdict = findings.verdict
-    notes = [*compiled.notes, *verdict_warnings(verdict), *verdict_notes(verdict), *_unmeasured(findings)]
+    notes = [
+        *compiled.notes,
+        *compiled.warnings,
+        *verdict_warnings(verdict),
+        *verdict_notes(verdict),
+        *_unmeasured(findings),
+    ]
     floats, times = _floats(findings), _times(findings.verdict)
     present = {
         "verdict": document.measures or notes,

@@ -83,7 +83,7 @@ def _compiled(result: Compiled) -> Sequence[Part]:
         ("model", f"{name}, compiled for {result.target.name} in {result.report.seconds:.1f} s"),
         *coverage_summary(result.coverage),
     ]
-    return [facts_grid(facts), *_notes(result.notes)]
+    return [facts_grid(facts), *_notes([*result.notes, *result.warnings])]
 
 
 @parts.register

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 
-import numpy as np
 from onnx import ModelProto
 
 from qc.auto.agreement import agreement
@@ -82,7 +80,6 @@ class Verdict(Shown):
         saturated: a sentence for each input that lies beyond its grid.
         not_compared: why there is no accuracy although there is data, in words; empty if there is.
         is_refused: whether that is as the runtime that the result is for runs the float model, and not it.
-        is_all_zero: whether all that the quantized inputs read was zero.
         unmeasured: why times and memory are missing, in words; empty if they are not.
         wider_on: the target, if it has activations of 16 bits and some have fewer; empty otherwise.
         unsaturated: the target for this processor, if sums of products saturate on it; empty otherwise.
@@ -98,7 +95,6 @@ class Verdict(Shown):
     saturated: tuple[str, ...] = ()
     not_compared: str = ""
     is_refused: bool = False
-    is_all_zero: bool = False
     unmeasured: str = ""
     wider_on: str = ""
     unsaturated: str = ""
@@ -216,7 +212,6 @@ class _Measuring:
         metric = agreement([sample.reference for sample in first], inputs).metric
         sqnr, agreed = Score(parse_metric("sqnr")), Score(metric)
         outside = Outside(self._compiled.ir, is_calibration=True)
-        found: Counter[bool] = Counter()  # of quantized inputs, by whether something in them is not zero
         count, left_out, not_finite = 0, 0, ""
         for sample in chain(first, more):
             count += 1
@@ -226,12 +221,10 @@ class _Measuring:
             not_finite = not_finite or not_finite_in(sample)
             outside.add(sample.feed)
             sequences.add(sample.feed)
-            found.update(bool(np.any(sample.feed[name])) for name in outside.ranges if name in sample.feed)
         self.verdict = replace(
             self.verdict,
             accuracy=Accuracy(count, sqnr.value(), agreed.value(), metric.name, not_finite, left_out),
             saturated=tuple(outside.notes()),
-            is_all_zero=bool(found) and not found[True],
         )
 
     def _shorten(self, models: Sequence[OpenModel], first: list[Sample], sequences: Sequences) -> None:

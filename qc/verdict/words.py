@@ -36,8 +36,6 @@ def verdict_warnings(verdict: Verdict) -> list[str]:
     """Sentences on outputs of which little is left or known, and on inputs that are the cause, if any."""
     found = [f"the result was not compared with the float model: {verdict.not_compared}"]
     found = found if verdict.not_compared else []
-    if verdict.is_all_zero:
-        found.append("all calibration data is zero, which tells nothing of the ranges of other data")
     if verdict.accuracy is not None and verdict.accuracy.not_finite == "float model":
         found.append(
             "outputs of the float model are NaN or infinite on the data, which tells nothing of the result"

@@ -265,7 +265,9 @@ def _per_channel(name: str, numbers: Sequence[float], channels: int, how: DataFi
         owner = f" of preset '{how.preset}'" if getattr(how, name) is None else ""
         pictures = "pictures in gray have 1 channel" if channels == 1 else f"there are {channels} channels"
         one_each = "" if channels == 1 else f", or {channels}"
+        example = "--mean 0.5 --std 0.5" if owner else f"--{name} 0.5"
         raise UsageError(
-            f"the {name}{owner} has {len(numbers)} numbers, and {pictures}: give a --{name} of 1{one_each}"
+            f"the {name}{owner} has {len(numbers)} numbers, and {pictures}: give one number{one_each}, "
+            f"such as {example}, as the model was trained with"
         )
     return np.array(numbers)

@@ -306,6 +306,9 @@ def test_types_of_weights(sim: QuantizationSimModel) -> None:
     assert (len(ops["fc.weight"].get_encodings()), ops["fc.weight"].bitwidth) == (10, 16)
     with pytest.raises(qc.UsageError, match=r"the model has no node 'fd' \(did you mean 'fc'\?\)"):
         set_param_type(sim, "int4", nodes_to_include=["fd"])
+    with pytest.raises(KeyError, match=r"named 'fc.weigth' \(did you mean 'fc.weight'\?\)"):
+        ops["fc.weigth"]
+    assert ops.get("fc.weigth") is None and "fc.weigth" not in ops and "fc.weight" in ops
     set_param_type(sim, "int4", op_types="LSTM")  # the model has none
     set_param_type(sim, "int4")
     assert [op.bitwidth for op in sim.get_all_quantizers()[0] if op.enabled] == [4, 4]

@@ -196,7 +196,8 @@ def test_without_data_that_can_be_read_again_biases_stay() -> None:
     assert alone.model == once.model
     found = [note for one in (alone, once) for note in one.notes if note.startswith("biases stay")]
     told = "biases stay as they are: pass 'correct-bias' needs data"
-    assert found == [f"{told} to measure shifts on", f"{told} that can be read again"]
+    advice = "give --data (data= in Python), beside statistics too"
+    assert found == [f"{told} to measure shifts on; {advice}", f"{told} that can be read again"]
 
 
 def test_recorded_statistics_do_for_calibration() -> None:

@@ -196,3 +196,12 @@ def test_outliers_no_longer_cost_the_default_its_accuracy() -> None:
         for passes in ("w8a8", without)
     ]
     assert errors[0] < errors[1] / 10
+
+
+def test_statistics_without_data_are_an_error_that_says_what_to_give() -> None:
+    source = with_outliers([3])
+    passes = f"separate-outliers,{PLACE},calibrate,to-simulation"
+    recorded = qc.observe(source, passes, data=feeds(4), target="npu")
+    qc.compile(source, passes, data=feeds(4), target="npu", statistics=recorded)
+    with pytest.raises(qc.DataError, match=r"'separate-outliers' needs calibration data.* give --data"):
+        qc.compile(source, passes, target="npu", statistics=recorded)

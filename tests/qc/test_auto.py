@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import textwrap
 import tomllib
 from pathlib import Path
@@ -191,6 +192,9 @@ def test_an_interrupt_gives_the_best_so_far(qc) -> None:
 
     found = digits_search([eight("one"), eight("two")], on_trial=interrupt).run()
     assert (len(found.trials), found.ended) == (1, "it was interrupted")
+    assert re.fullmatch(
+        r"one: score [\d.]+ ± \S+, float 1: refused, 0 may be lost \(\d+ s\)", str(found.trials[0])
+    )
 
 
 def test_a_recipe_that_fails_is_told_of_and_the_others_are_tried(qc) -> None:

@@ -121,9 +121,9 @@ def documented_files() -> dict[str, str]:
 def test_the_documented_commands_run(qc) -> None:
     with np.load(DATA) as data:
         images = data["image"][:16]  # that they run does not depend on how much they are given
-    for name in (DATA, "test.npz"):
+    for name in (DATA, "few.npz"):
         np.savez(name, image=images)
-    np.save("labels.npy", np.zeros(len(images), int))
+    np.savez("test.npz", image=images, label=np.zeros(len(images), int))
     Path("samples.py").write_text(
         "import numpy\n\ndef feeds():\n    yield {'image': numpy.load('test.npz')['image']}\n"
     )

@@ -71,7 +71,7 @@ def test_the_language_tutorial(qc, monkeypatch) -> None:
 
 def test_the_audio_tutorial(qc, monkeypatch) -> None:
     results = run_commands(qc, page("audio", monkeypatch))
-    assert len(results) == 3 and Path("small.onnx").exists()
+    assert len(results) == 4 and Path("small.onnx").exists()
 
 
 HARD_SWISH = """<ir_version: 10, opset_import: ["": 21]>

@@ -239,13 +239,18 @@ def test_a_result_that_cannot_be_compared_says_why() -> None:
     assert warning.startswith("the result was not compared with the float model: no runtime here knows")
 
 
-def test_data_that_is_zero_throughout_is_warned_of() -> None:
+def test_data_that_is_zero_throughout_is_warned_of(qc, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QC_NO_VERDICT")
     model = product_and("Relu")
     zeros = [{"x": np.zeros((2, 8), np.float32)}] * 3
     for feeds, is_told in ((zeros, True), ([*zeros, *random_feeds(model, 1)], False)):
-        found = qc_package.measure_verdict(qc_package.compile(model, data=feeds), feeds)
-        assert found.is_all_zero == is_told
-        assert any("data is zero" in warning for warning in verdict_warnings(found)) == is_told
+        compiled = qc_package.compile(model, data=feeds)
+        assert any("data is zero" in warning for warning in compiled.warnings) == is_told
+        onnx.save(model, "model.onnx")
+        np.savez("data.npz", x=np.concatenate([feed["x"][None] for feed in feeds]))
+        for options in (["--no-verdict"], ["--quiet"], []):
+            said = qc("model.onnx", "--data", "data.npz", *options)
+            assert said.code == 0 and said.err.count("all calibration data is zero") == is_told
 
 
 def test_a_device_whose_arithmetic_is_known_is_judged_by_its_codes() -> None:
@@ -275,7 +280,7 @@ def test_a_weight_that_may_be_given_and_is_not_is_no_data() -> None:
     feeds = [{"x": np.array([2, 5])}] * 3
     compiled = qc_package.compile(model, data=feeds, target="qnn-htp", allow_unquantized=True)
     found = qc_package.measure_verdict(compiled, feeds)
-    assert found.accuracy is not None and not found.is_all_zero
+    assert found.accuracy is not None and not compiled.warnings
 
 
 def test_a_result_that_its_runtime_does_not_run_is_an_error_and_not_written(

@@ -129,12 +129,18 @@ def test_another_process_prepares_pictures_likewise(tmp_path: Path) -> None:
         ),
         (NCHW, {"scale": 1, "resize": 5}, DataError, r"picture is 5x5 \(height x width\).*takes 4x4.*--crop"),
         (NCHW, {"scale": 1, "crop": 9}, DataError, "a crop of 9x9 does not fit the picture of 6x6"),
-        (NCHW, {"mean": [1, 2]}, UsageError, "mean has 2 numbers, and there are 3 channels: .* of 1, or 3"),
+        (
+            NCHW,
+            {"mean": [1, 2]},
+            UsageError,
+            "mean has 2 numbers, and there are 3 channels: give one number, or 3, such as --mean 0.5, as",
+        ),
         (
             GRAY,
             {"preset": "imagenet"},
             UsageError,
-            "the mean of preset 'imagenet' has 3 numbers, and pictures in gray have 1 channel: give a --mean",
+            "the mean of preset 'imagenet' has 3 numbers, and pictures in gray have 1 channel: give one "
+            "number, such as --mean 0.5 --std 0.5, as",
         ),
         (NCHW, {"std": 0}, UsageError, "std holds 0"),
         (NCHW, {"preset": "imagnet"}, UsageError, r"unknown preset 'imagnet' \(did you mean 'imagenet'"),

@@ -242,5 +242,6 @@ def _check_full_range(value: Value, encoding: Encoding) -> None:
     if format.bits not in (2, 4, 8, 16) or encoding.spec.narrow:
         raise UsageError(
             f"'{value.name}' is quantized to {encoding.spec}, which QuantizeLinear cannot express for "
-            "activations: use 2, 4, 8 or 16 bits that are not narrow, or lower with 'to-simulation'"
+            "activations: use 2, 4, 8 or 16 bits that are not narrow, or --passes that end in to-simulation "
+            "instead of insert-qdq"
         )

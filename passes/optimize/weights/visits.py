@@ -17,7 +17,7 @@ from qc.ir.onnx.lower import lower
 from qc.ir.rewriter import Rewriter
 
 from ...framework.base import Pass
-from ...framework.context import PassContext
+from ...framework.context import GIVE_DATA, PassContext
 from ...lower.rounding.simulation import simulated
 from ...quantize.calibration.bias import calibrate_biases
 from ...quantize.calibration.pairs import PairLimit
@@ -136,7 +136,8 @@ def visits(
         return
     # With statistics that were recorded, or where weights alone are quantized, there may be none.
     if context.data is None or context.samples_given == 0:
-        context.notes.append(f"weights keep their nearest codes: {user} needs data to choose others by")
+        needed = f"{user} needs data to choose others by{GIVE_DATA}"
+        context.notes.append(f"weights keep their nearest codes: {needed}")
         return
     layers = list(chain.from_iterable(weights))
     make_own_biases(model, layers, context.target)

@@ -34,7 +34,7 @@ from .covered import Covered, CoveredRanges, Range
 from .masks import lowest_with_mask, masked_below
 from .pairs import integer_uses, within_pairs
 from .ranges import with_fixed_ends
-from .spread import too_few
+from .spread import is_all_zero, too_few
 
 # Finds the range that a grid of a spec is to cover; is told whether the tensor is seen outside of the model.
 RangeOf = Callable[[Statistics, QuantSpec, bool], Range]
@@ -141,6 +141,10 @@ class Calibration:
         self._note_masks(saturated)
         inputs = [value for value in self.model.graph.inputs if value.is_float]
         self.context.little_data = too_few(statistics, inputs)
+        if is_all_zero(statistics, inputs):
+            self.context.warnings.append(
+                "all calibration data is zero, which tells nothing of the ranges of other data"
+            )
         self.leave_unseen(unseen)
 
     def _ends(

@@ -47,6 +47,12 @@ def too_few(statistics: Mapping[Value, Statistics], inputs: Iterable[Value]) -> 
     )
 
 
+def is_all_zero(statistics: Mapping[Value, Statistics], inputs: Iterable[Value]) -> bool:
+    """Whether all that was seen of the inputs of the graph is zero."""
+    seen = [statistics[value] for value in inputs if value in statistics]
+    return bool(seen) and all(float(one.minimum) == 0 == float(one.maximum) for one in seen)
+
+
 def _growth(seen: Statistics, feeds: int) -> float | None:
     """By which share a range is expected to grow with twice the feeds; None if there is no telling.
 

@@ -173,6 +173,8 @@ class Auto(Command):
                 standard_error().show(line, wrap=False)
             for note in (*found.compiled.notes, *self._saturated(found.compiled)):
                 print_note(note)
+            for warning in found.compiled.warnings:
+                print_warning(warning)
             _tell_of_doubt(found, search.judge)
         if not found.is_accepted:
             raise DemandError(_refusal(found, search.judge, is_written))

@@ -83,7 +83,8 @@ class Eval(Command):
     latency_seconds: float = option(LATENCY_SECONDS, "Time to spend on timing; 0 for none.", metavar="S")
     metrics: tuple[str, ...] = option(
         (),
-        "sqnr, cosine, max-error, top-K, or a function as module:function or file.py:function; repeatable.",
+        "sqnr, cosine, max-error, equal, top-K, expected-accuracy, likelihood, ctc-K or expected-iou, of one "
+        "output as in 'sqnr(logits)', or a function as module:function or file.py:function; repeatable.",
         "--metric",
         metavar="TEXT",
     )

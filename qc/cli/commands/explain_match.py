@@ -37,7 +37,7 @@ class ExplainMatch(Command):
     model: str = argument("MODEL.onnx")
     supergroup: str = argument("SUPERGROUP")
     node: str | None = argument("[NODE]", None)
-    target: str | None = option(None, "Target whose own supergroups can be named, too.")
+    target: str | None = option(None, "Target whose own supergroups can be named, too.", metavar="NAME|FILE")
 
     def run(self) -> None:
         target = load_target(self.target) if self.target is not None else None

@@ -24,7 +24,7 @@ class Parse(Command):
     """Reads TEXT, which 'qc print' wrote, and writes the ONNX model again.
 
     Examples:
-        qc parse model.txt -o model.onnx
+        qc parse model.txt -o again.onnx
     """
 
     text: str = argument("TEXT")

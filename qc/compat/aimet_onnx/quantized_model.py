@@ -173,7 +173,13 @@ class _Quantizers(PartlyProvided, MutableMapping[str, QcQuantizeOp]):
         self._simulation = simulation
 
     def __getitem__(self, name: str) -> QcQuantizeOp:
-        return self._simulation._placement.ops[name]
+        ops = self._simulation._placement.ops
+        if name not in ops:
+            raise KeyError(f"no quantizer is named '{name}'{nearest(str(name), list(ops))}")
+        return ops[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._simulation._placement.ops
 
     def __setitem__(self, name: str, quantizer: QcQuantizeOp) -> None:
         self._simulation.set_quantizers({name: quantizer})
@@ -189,6 +195,10 @@ class _Quantizers(PartlyProvided, MutableMapping[str, QcQuantizeOp]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The quantizer of a tensor, or ``default``."""
+        return self._simulation._placement.ops.get(name, default)
 
     def copy(self) -> dict[str, QcQuantizeOp]:
         """A dictionary of the same quantizers."""

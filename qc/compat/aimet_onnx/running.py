@@ -154,6 +154,6 @@ class RunnableModel(Internals):
             data=feeds, executor=LenientExecutor(provider=self._device)
         )  # a configuration is the target
         run_pipeline(Pipeline([step]), self._ir, context)
-        for note in context.notes:
+        for note in [*context.notes, *context.warnings]:
             warn(note)
         return context

@@ -208,6 +208,7 @@ def compile_static(
     pipeline = pipeline_of(config, options, ranges)
     data = readable_again(config.calibration_data_reader)
     compiled = qc.compile(model, pipeline, data=data, target=target, device=device)
+    _warn(compiled.warnings)
     _warn(compiled.notes if _is_for_htp(config) else [*compiled.notes, *slow_signs(compiled, config)])
     return compiled
 
