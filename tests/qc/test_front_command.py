@@ -75,6 +75,15 @@ def test_bits_of_a_weight_are_as_asked(few_samples, qc) -> None:
     assert (refused.code, refused.made) == (5, [])
 
 
+def test_a_note_tells_why_nothing_was_mixed(few_samples, qc) -> None:
+    asked = ("auto", "model.onnx", "--data", "calibration.npz", "--threads", "1", "--max-drop", "50%")
+    result = qc(*asked, "--bits", "5.2", "--candidates", "w4a8,w8a8")
+    told = " ".join(result.err.split())
+    assert result.code == 0 and "precisions were not mixed, as '" in told and "good enough with 4." in told
+    assert "--bits tells how many it has at most, --candidates is for mixing" in told
+    assert "not mixed" not in qc(*asked, "-o", "other.onnx").err
+
+
 def test_a_front_that_is_not_measured_in_time_is_told_of(few_samples, qc) -> None:
     asked = (*AUTO, "--metric", "cosine", "--max-drop", "1%", "--minutes", "1e-6")
     late = qc(*asked, "--front", "front.html")

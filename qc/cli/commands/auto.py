@@ -15,6 +15,7 @@ from annotated_types import Ge, Gt, Le
 
 from qc.auto import Failure, Found, Judge, RecipeSearch, Trial, recipe_text
 from qc.auto.mixed_precision import Survey, front_page
+from qc.auto.pace import may_be_slower
 from qc.compiler import MOST_WORKERS, Compilation
 from qc.compiler.compiled import Compiled
 from qc.ir.base.files import atomic_write
@@ -102,7 +103,7 @@ class Auto(Command):
         metavar="LIST",
     )
     bits: Annotated[float, Ge(2), Le(32)] | None = option(
-        None, "Mix precisions so that a weight has so many bits on average.", metavar="B"
+        None, "Mix precisions so that a weight has at most so many bits on average.", metavar="B"
     )
     front: Path | None = option(
         None,
@@ -173,6 +174,7 @@ class Auto(Command):
                 standard_error().show(line, wrap=False)
             for note in (*found.compiled.notes, *self._saturated(found.compiled)):
                 print_note(note)
+            self._tell_of_mixing(found)
             _tell_of_doubt(found, search.judge)
         if not found.is_accepted:
             raise DemandError(_refusal(found, search.judge, is_written))
@@ -180,6 +182,21 @@ class Auto(Command):
             reason = found.ended or found.failures[-1].reason
             raise DemandError(
                 f"'{printable(str(self.front))}' is not written, as nothing was measured: {reason}"
+            )
+
+    def _tell_of_mixing(self, found: Found) -> None:
+        """Says that nothing was mixed, where that was asked for and was not needed."""
+        if found.is_mixed or found.survey is not None or not found.is_accepted:
+            return
+        given = {
+            "--bits tells how many it has at most": self.bits,
+            "--candidates is for mixing": self.candidates,
+        }
+        told = [words for words, value in given.items() if value is not None]
+        if told:
+            print_note(
+                f"precisions were not mixed, as '{printable(found.best.recipe.name)}' is good enough with "
+                f"{found.best.weight_bits:.2f} bits of a weight; {', '.join(told)}"
             )
 
     def _saturated(self, compiled: Compiled) -> list[str]:
@@ -338,7 +355,12 @@ def write_front(path: Path, model: str, survey: Survey) -> None:
 
 
 def _tell_of_doubt(found: Found, judge: Judge) -> None:
-    """Says if the samples are too few to be sure of the verdict."""
+    """Says if the time is too noisy, or the samples are too few, to be sure of the verdict."""
+    if found.is_accepted and found.latency is not None and may_be_slower(found.latency):
+        print_warning(
+            f"the result takes {found.latency.ratio:.2f} times as long as float, within the noise of timing "
+            "here; on an idle machine the search would tell for sure"
+        )
     verdict = found.best.verdict
     if verdict.is_certain:
         return
