@@ -53,6 +53,7 @@ def user(qc) -> None:
 def test_the_first_recipe_that_is_good_enough_is_written_and_compiles_again_to_the_same_bytes(qc) -> None:
     result = qc("auto", MODEL, "--data", DATA, *JUDGED, "--weights", "4", "--log", "trials.jsonl")
     assert (result.code, result.made) == (0, ["model.auto.onnx", "model.auto.recipe.toml", "trials.jsonl"])
+    assert "wrote trials.jsonl, " in result.err and "tried in" in result.out
     record = tomllib.loads(Path("model.auto.recipe.toml").read_text())["record"]
     trials = [json.loads(line) for line in Path("trials.jsonl").read_text().splitlines()]
     assert record["trial"] == trials and [trial["accepted"] for trial in trials][-1]
@@ -377,7 +378,7 @@ def test_long_names_of_recipes_break_no_numbers_in_80_columns(qc) -> None:
     Path("mine.toml").write_text(f'[[recipe]]\nname = "{name}"\npipeline = "w8a8"\n')
     result = qc("auto", MODEL, "--data", DATA, *JUDGED, "--recipes", "mine.toml")
     _, titles, row, *more = (line for line in result.out.splitlines() if line)
-    assert titles.split() == ["score", "float", "±", "quantized", "bits", "time", "recipe"]
+    assert titles.split() == ["score", "float", "±", "quantized", "bits", "tried", "in", "recipe"]
     assert row.startswith("best ") and len(row) <= 80
     start = titles.index("recipe")
     shown = [line[start:].strip() for line in (row, *more)]

@@ -58,6 +58,7 @@ def test_the_page_of_a_front_shows_what_was_measured(few_samples, qc) -> None:
     result = qc(*AUTO, "--metric", "cosine", *pick, "--front", "front.html")
     page = Path("front.html").read_text()
     assert result.code == 0 and "Mixed precision of model.onnx" in page
+    assert "wrote front.html, " in result.err
     assert "all w8a8" in page and "all float" in page and "http" not in page
     lines = result.out.splitlines()
     assert max(map(len, lines)) <= 80

@@ -25,7 +25,7 @@ from qc.options import REQUIRED, Given, argument, option, some_of
 from qc.outside import Outside
 from qc.progress import RichProgress
 from qc.rendering.table import Column, Table, text
-from qc.rendering.words import count, file_size, printable, share_of
+from qc.rendering.words import count, printable, share_of
 from qc.runtime import Spread, load_data
 
 from ..command import Command
@@ -40,7 +40,7 @@ from ..files import (
     writing,
 )
 from ..options import device_options_option, labels_option, quiet_option
-from ..output import print_note, print_warning, standard_error, standard_output
+from ..output import print_note, print_warning, print_written, standard_error, standard_output
 from ..preparing import Preparing
 
 _POINTS = 8
@@ -169,9 +169,9 @@ class Auto(Command):
                 )
             if found.survey is not None:
                 standard_output().show(found.survey.table(), "")
-            for path in (output, recipe_file) if is_written else ():
-                line = f"wrote {printable(str(path))}, {file_size(path.stat().st_size)}"
-                standard_error().show(line, wrap=False)
+            front = self.front if found.survey is not None else None
+            written = [*((output, recipe_file) if is_written else ()), front, self.log]
+            print_written(written)
             for note in (*found.compiled.notes, *self._saturated(found.compiled)):
                 print_note(note)
             self._tell_of_mixing(found)
@@ -330,7 +330,7 @@ def trial_table(found: Found, judge: Judge) -> Table:
         Column("±", ".2g"),
         Column("quantized", ".1%"),
         Column("bits", ".2f"),
-        Column("time", lambda seconds: f"{seconds:.1f} s"),
+        Column("tried in", lambda seconds: f"{seconds:.1f} s"),
         text("recipe", _RECIPE_WIDTH),  # at the end, where long ones break nothing else
     )
     table = Table(columns)
