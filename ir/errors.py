@@ -73,7 +73,7 @@ def nearest(word: str, choices: "list[str]") -> str:
     parted = [choice for choice in choices if choice.startswith(word) or word in choice.split("-")]
     close = get_close_matches(word, parted, n=1, cutoff=0.0) if len(word.strip("-")) > 1 else []
     # A short word with another beginning is another word: gpu and npu.
-    alike = get_close_matches(word, choices, n=1, cutoff=0.5)
+    alike = get_close_matches(word, choices, n=1, cutoff=0.65)
     close = close or [choice for choice in alike if len(word) > 3 or choice[:1] == word[:1]]
     if not close:
         return ""

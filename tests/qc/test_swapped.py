@@ -42,3 +42,21 @@ def test_a_model_beside_is_suggested(qc, name: str, hint: str) -> None:
     said = qc(name, "--data", DATA).err
     assert f"model '{name}' does not exist{' ' * bool(hint)}{hint}" in said
     assert bool(hint) is ("did you mean" in said)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["auto", MODEL, "--data", DATA, "--max-drop", "5", "%"], "argument (%): a number and its % are"),
+        (
+            [MODEL, "--data", DATA, "--remarks", "=near"],
+            "argument (=near): what an option gets is written right",
+        ),
+        ([MODEL, "near"], "unexpected extra argument (near); 'qc compile --help'"),
+        ([MODEL, DATA], f"argument ({DATA}): data is given as --data {DATA}"),
+        (["help", "nothing"], "or command 'nothing'\n"),
+    ],
+)
+def test_words_that_belong_to_nothing(qc, arguments: list[str], sentence: str) -> None:
+    result = qc(*arguments)
+    assert result.code == 2 and sentence in result.err
