@@ -75,7 +75,11 @@ def test_careless_text(tokenizer: Path, tmp_path: Path) -> None:
     for inputs, options, message in (
         ([IDS], {}, "holds text, which needs --tokenizer"),
         ([IDS], {"tokenizer": "absent.json"}, "the tokenizer 'absent.json' does not exist"),
-        ([IDS], {"tokenizer": path}, "the tokenizer '.*a.txt' cannot be read"),
+        (
+            [IDS],
+            {"tokenizer": path},
+            "the tokenizer '.*a.txt' cannot be read: it is no tokenizer.json of .*; give that of",
+        ),
         ([FIXED, other], {"tokenizer": tokenizer}, "no input 'input_ids' among 'tokens', 'other'"),
         ([FIXED], {"tokenizer": tokenizer, "length": 3}, "has size 3 on axis 1"),
     ):
