@@ -41,9 +41,7 @@ def callable_source(function: Callable[[], Any], origin: str) -> Source:
         except QcError:
             raise
         except Exception as error:
-            raise DataError(
-                f"{origin} failed with {type(error).__name__}: {error}{line_of(error)}"
-            ) from error
+            raise _failure(origin, error) from error
 
     return Source(origin, feeds, None)
 
@@ -124,8 +122,13 @@ def _numbered(feeds: Iterable[object], origin: str) -> Iterator[tuple[str, objec
         except QcError:
             raise
         except Exception as error:  # whatever the code of a user raises
-            raise DataError(f"{place} failed with {type(error).__name__}: {error}{line_of(error)}") from error
+            raise _failure(place, error) from error
         yield place, feed
+
+
+def _failure(place: str, error: Exception) -> DataError:
+    """What the code of a user raised, and where; to be called where it was caught."""
+    return DataError(f"{place} failed with {type(error).__name__}: {error}{line_of(error)}")
 
 
 def _length(data: Any) -> int | None:
