@@ -65,15 +65,18 @@ class VerificationError(QcError):
     exit_code = 6
 
 
-def nearest(word: str, choices: "list[str]") -> str:
-    """Returns `` (did you mean 'x'?)`` for the most similar choice, or an empty string."""
+def nearest(word: str, choices: "list[str]", cutoff: float = 0.5) -> str:
+    """Returns `` (did you mean 'x'?)`` for the most similar choice, or an empty string.
+
+    Among very many choices one is always somewhat alike: a higher cutoff leaves it out.
+    """
     from difflib import get_close_matches
 
     # A prefix or a dash-separated part of a name counts as a match: --out of --output, htp of qnn-htp.
     parted = [choice for choice in choices if choice.startswith(word) or word in choice.split("-")]
     close = get_close_matches(word, parted, n=1, cutoff=0.0) if len(word.strip("-")) > 1 else []
     # A short word with another beginning is another word: gpu and npu.
-    alike = get_close_matches(word, choices, n=1, cutoff=0.5)
+    alike = get_close_matches(word, choices, n=1, cutoff=cutoff)
     close = close or [choice for choice in alike if len(word) > 3 or choice[:1] == word[:1]]
     if not close:
         return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 
@@ -35,3 +36,13 @@ def import_module(name: str) -> ModuleType:
         del sys.modules[spec.name]
         raise
     return module
+
+
+def line_of(error: Exception) -> str:
+    """`` (FILE, line N)``, the last line of the user's own file that was reached; empty without one.
+
+    The first frame is that of the call, where the error was caught.
+    """
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    own = [frame for frame in frames if frame.filename == frames[0].filename]
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""

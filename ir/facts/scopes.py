@@ -170,9 +170,14 @@ def tensor_of_op(model: Model, name: str) -> str | None:
     return next(chain(made, came), None)
 
 
+def has_wildcard(name: str) -> bool:
+    """Whether a name that stands for nothing is meant as a pattern of the shell."""
+    return "*" in name or "?" in name
+
+
 def no_such_tensor(name: str, known: Iterable[str]) -> UsageError:
     """What to raise for a name that stands for nothing, with the one that is most like it."""
-    hint = nearest(name, list(known))
+    hint = "; one name is taken, without wildcards" if has_wildcard(name) else nearest(name, list(known))
     return UsageError(f"the model has no tensor or op '{name}'{hint}; 'qc print' lists all")
 
 

@@ -16,7 +16,7 @@ from ..quant.packing import pack
 from ..quant.spec import Encoding, PerBlock, PerChannel, PerTensor, TwoLevelBlock
 from ..tensor_ref import TensorRef
 from .constants import constant_data
-from .scopes import distinct_names
+from .scopes import distinct_names, has_wildcard
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +141,9 @@ class Weights(Mapping[str, QuantizedWeight], Shown):
 
     def __getitem__(self, name: str) -> QuantizedWeight:
         if name not in self._weights:
-            raise UnknownWeightError(f"there is no quantized weight '{name}'{nearest(name, list(self))}")
+            many = has_wildcard(name)
+            hint = "; names are taken one by one, without wildcards" if many else nearest(name, list(self))
+            raise UnknownWeightError(f"there is no quantized weight '{name}'{hint}")
         return self._weights[name]
 
     def __contains__(self, name: object) -> bool:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 
 import onnx
@@ -37,6 +38,15 @@ def load_model(path: str | Path) -> ModelProto:
     return repaired(read_file(path)).model
 
 
+def _beside(path: Path) -> str:
+    """`` (did you mean 'x.onnx'?)`` for the ONNX file in its folder that is called most alike."""
+    with suppress(OSError):  # there may be no such folder, or none that may be read
+        names = {file.stem: file.name for file in path.parent.glob("*.onnx")}
+        for stem in get_close_matches(path.stem, names, n=1, cutoff=0.7):
+            return f" (did you mean '{path.with_name(names[stem])}'?)"
+    return ""
+
+
 def read_file(path: str | Path) -> ModelProto:
     """Reads a model file as it is, without its external data, but for short vectors of integers.
 
@@ -50,7 +60,7 @@ def read_file(path: str | Path) -> ModelProto:
     path = Path(path)
     if not path.exists():
         address = re.match(r"\w{2,}:/", str(path))
-        hint = "; it is an address: download the file first, and name that" if address else ""
+        hint = "; it is an address: download the file first, and name that" if address else _beside(path)
         raise ModelError(f"model '{path}' does not exist{hint}")
     if path.is_dir():
         raise ModelError(f"model '{path}' is a folder; name the .onnx file in it")

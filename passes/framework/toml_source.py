@@ -26,7 +26,11 @@ def read_text(path: str | Path, what: str) -> str:
         return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UsageError(f"there is no {what} '{path}'") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise UsageError(
+            f"{what} '{path}' cannot be read: it is not a text in UTF-8; name the {what}"
+        ) from None
+    except OSError as error:
         raise UsageError(f"{what} '{path}' cannot be read: {reason_of(error)}") from None
 
 

@@ -34,7 +34,8 @@ from .rounding.rewire import rewire
 
 _IN_BYTES = (
     "weights of fewer than 8 bits are stored with one code in each byte, which is quicker; "
-    "insert-qdq{storage=packed} makes a smaller file"
+    "'--opt insert-qdq.storage=packed' of 'qc MODEL.onnx', with the same options or a recipe of qc auto as "
+    "--pipeline, makes a smaller file"
 )
 
 

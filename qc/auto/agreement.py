@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from onnx import TensorProto
 
 from qc.runtime import InputInfo, Metric, parse_metric
 from qc.runtime.metrics.metric import Sample, Tally
@@ -69,7 +70,8 @@ def agreement(samples: Sequence[Outputs], inputs: Sequence[InputInfo] = ()) -> A
         samples: what the float model gives for some feeds.
         inputs: those of the model.
     """
-    kinds = {name: _kind([sample[name] for sample in samples]) for name in samples[0]}
+    may_have_blanks = not any(map(_holds_tokens, inputs))
+    kinds = {name: _kind([sample[name] for sample in samples], may_have_blanks) for name in samples[0]}
     known = {name: kind for name, kind in kinds.items() if kind is not None}
     floats = {name: kind for name, kind in known.items() if kind is not CHOICES} or known
     shapes = [info.shape for info in inputs if info.shape is not None]
@@ -140,7 +142,16 @@ class _Worst:
         return min(values, key=lambda value: value if value == value else -np.inf)
 
 
-def _kind(arrays: Sequence[Any]) -> Kind | None:
+def _holds_tokens(info: InputInfo) -> bool:
+    """Whether an input takes the numbers of tokens along a text, as models of language do.
+
+    Their results at each position are no symbols along time: what is often the best there is no blank.
+    """
+    is_row = info.shape is not None and len(info.shape) == 2 and info.shape[1] != 1
+    return is_row and info.elem_type in (TensorProto.INT32, TensorProto.INT64)
+
+
+def _kind(arrays: Sequence[Any], may_have_blanks: bool) -> Kind | None:
     """What an output holds; None if it is no tensor of numbers, or always empty."""
     if not all(isinstance(array, np.ndarray) and array.dtype.kind not in "OUS" for array in arrays):
         return None
@@ -154,7 +165,7 @@ def _kind(arrays: Sequence[Any]) -> Kind | None:
         return CHOICES
     rank = first.ndim
     if rank >= 2 and _are_classes(found):
-        blank = _blank(found) if rank == 3 else None
+        blank = _blank(found) if rank == 3 and may_have_blanks else None
         if blank is not None:
             return Kind(f"ctc-{blank}", f"scores of symbols along time, with blanks as class {blank}")
         return TOKENS if rank == 3 else CLASSES

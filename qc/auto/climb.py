@@ -43,6 +43,7 @@ class Found(Shown):
         failures: recipes that do not fit the model.
         ended: why no more was tried, if that is not that a recipe was accepted.
         latency: of the result, beside float, if the objective is latency.
+        is_mixed: whether precisions were mixed to get there.
         survey: the front of mixed precision, as much of it as was measured, if that was asked for; None if
             that is nothing.
     """
@@ -54,6 +55,7 @@ class Found(Shown):
     failures: tuple[Failure, ...] = ()
     ended: str = ""
     latency: Latency | None = None
+    is_mixed: bool = False
     survey: Survey | None = None
 
 
@@ -86,6 +88,7 @@ class Climb:
         self._pace: Pace | None = None
         self._latencies: dict[Recipe, Latency] = {}
         self._mixer: Mixer | None = None
+        self._is_mixed = False
 
     def run(self, ladder: Sequence[Recipe], try_all: bool = False) -> Found:
         """Tries the recipes in order and, if none is accepted, the best of them with more bits for some ops.
@@ -131,7 +134,8 @@ class Climb:
                 ended = f"the quickest that is good enough takes {latency.ratio:.2f} times as long as float"
         done, failures = tuple(self.done), tuple(self.failures)
         measured = self._mixer.survey() if self._mixer is not None and self.mixing.points else None
-        return Found(made, self._best, is_accepted, done, failures, ended, latency, measured)
+        outcome = made, self._best, is_accepted, done, failures
+        return Found(*outcome, ended, latency, self._is_mixed, measured)
 
     def _climb(self, ladder: Sequence[Recipe], try_all: bool) -> bool:
         """Whether a recipe was accepted."""
@@ -152,6 +156,7 @@ class Climb:
         mixer = self._mixer_of_best()
         if mixer is None:
             return ""
+        self._is_mixed = True
         try:
             if mixer.widen() is not None:
                 return ""

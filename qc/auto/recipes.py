@@ -32,6 +32,7 @@ from qc.named_pipelines import resolve_pipeline
 from qc.passes import Pipeline, PipelineFile, parse_pipeline
 from qc.passes.framework.pipeline import Step
 from qc.passes.framework.toml_source import read_text
+from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.quantize.calibration.calibration import CalibrationPass
 from qc.passes.quantize.insert_quantizers import InsertQuantizers
 from qc.passes.quantize.match_supergroups import MatchSupergroups
@@ -113,6 +114,15 @@ def _of_bits(recipe: Recipe, weights: int) -> Recipe:
     """The recipe for weights of another width."""
     steps = [
         replace(step, weight=f"int{weights}") if isinstance(step, InsertQuantizers) else step
+        for step in recipe.pipeline.pipeline.steps
+    ]
+    return replace(recipe, pipeline=replace(recipe.pipeline, pipeline=Pipeline(steps)))
+
+
+def packed(recipe: Recipe) -> Recipe:
+    """The recipe with weights of fewer than 8 bits packed, if it does not tell how they are stored."""
+    steps = [
+        replace(step, storage="packed") if isinstance(step, InsertQdq) and step.storage is None else step
         for step in recipe.pipeline.pipeline.steps
     ]
     return replace(recipe, pipeline=replace(recipe.pipeline, pipeline=Pipeline(steps)))

@@ -30,7 +30,7 @@ from .climb import OBJECTIVES, Climb, Failure, Found, Objective
 from .judging import Judge, MaxDrop
 from .mixed_precision import Mixing, parse_candidates
 from .question import Question
-from .recipes import Recipe, ladder, load_ladder, suits
+from .recipes import Recipe, ladder, load_ladder, packed, suits
 from .trial import Trial
 from .trials import Trials
 
@@ -59,7 +59,7 @@ class RecipeSearch:
             model, ``"bits"`` of weights; default: what is found first.
         candidates: precisions that are mixed if no recipe is good enough, such as ``"w4a8,w8a8,float"``;
             default: that of the recipe and all with more bits that the target runs.
-        bits: of a weight, on average, that the result may have; precisions are mixed so that it has as many.
+        bits: of a weight, on average, that the result may have at most; precisions are mixed if none has.
         points: of the front of mixed precision that are measured, for ``Found.survey``; 0 for none.
         minutes: after these the best so far is the result.
         jobs: how many recipes are tried at once, in processes of their own if there are several.
@@ -172,7 +172,10 @@ class RecipeSearch:
         recipes = [recipe for recipe in known if suits(recipe, self.question.compilation)]
         if known and not recipes:
             raise UsageError("no recipe is for this model and target: give one without for = 'products'")
-        return [self._fixed(recipe) for recipe in recipes] if self.fix_shapes or self.fix_inputs else recipes
+        if self.fix_shapes or self.fix_inputs:
+            recipes = [self._fixed(recipe) for recipe in recipes]
+        in_bytes = self.question.compilation.chosen_target().weight.storage == "int8"
+        return [packed(recipe) for recipe in recipes] if self.objective == "size" and in_bytes else recipes
 
     def _recipes(self) -> Sequence[Recipe]:
         if isinstance(self.recipes, str | Path):

@@ -19,6 +19,7 @@ from qc.options import Option, limits, path, plain_types, unwrapped, word
 
 from .completion import complete
 from .sections import split_examples, write_examples, write_options
+from .swapped import refuse_swapped
 
 _MOST = 2**31 - 1
 
@@ -109,6 +110,11 @@ class _ClickCommand(click.Command):
         followers = [*args[1:], ""][: len(args)]
         given = [_with_value(word, next_word, bare) for word, next_word in zip(args, followers, strict=True)]
         return super().parse_args(ctx, given)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command, unless the model stands in the place of another argument."""
+        refuse_swapped(ctx)
+        return super().invoke(ctx)
 
     def _refuse_second_sources(self, ctx: click.Context, args: Sequence[str]) -> None:
         """Raises click's UsageError if data are given twice: the last would win, and the first be lost."""

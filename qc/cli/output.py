@@ -88,9 +88,9 @@ def model_bytes(path: Path, proto: ModelProto) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def print_written(paths: Iterable[Path]) -> None:
-    """``wrote FILE, SIZE`` for each file that came out."""
-    for path in paths:
+def print_written(paths: Iterable[Path | None]) -> None:
+    """``wrote FILE, SIZE`` for each file that came out; None for one that nobody asked for."""
+    for path in filter(None, paths):
         size = file_size(path.stat().st_size)
         standard_error().show(Text(f"wrote {printable(str(path))}, {size}"), wrap=False)
 

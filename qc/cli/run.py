@@ -133,6 +133,12 @@ def _hint_of_extra(message: str, context: click.Context) -> str:
     given = context.params.get("model")
     if given in pipeline_names():
         return f": a pipeline is given as --pipeline {given}"
+    if extra[1] == "%":
+        return ": a number and its % are written without a blank, as in 5%"
+    if extra[1].startswith("="):
+        return f": what an option gets is written right behind it, as in --OPTION{extra[1]}"
+    if not (re.search(r"[./:]", extra[1]) or Path(extra[1]).exists()):  # neither a file nor a function
+        return ""
     name = "quantized" if extra[1].endswith(".onnx") else "data"
     what = {"quantized": "a model to compare with is given as", "data": "data is given as"}[name]
     is_option = any(one.name == name for one in context.command.params)

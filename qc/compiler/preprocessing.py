@@ -23,6 +23,7 @@ from qc.ir.tensor_ref import TensorRef
 from qc.runtime import Data, OpenModel, Spread
 from qc.runtime.protos.wiring import Node, all_nodes
 
+from ..rendering.words import in_three_digits
 from .normalized_inputs import unlike_normalization
 
 # On the right data of trained networks the ratio is 0.3 to 1.4, on their raw pictures 16 to 180.
@@ -135,7 +136,8 @@ def _normalized(node: Node, base_dir: Path | None, channels: np.ndarray, is_scal
     lacks_mean = is_scaled and ratio < _LEAST_SPREAD_OF_SCALED and shift > _LEAST_SHIFT_OF_SCALED
     if 1 / _MOST_SPREAD <= ratio <= _MOST_SPREAD and not lacks_mean:
         return ""
-    return f"{node.label} sees {ratio:.3g} times the spread that its running variance has from training"
+    times = in_three_digits(ratio)
+    return f"{node.label} sees {times} times the spread that its running variance has from training"
 
 
 def _biased(node: Node, base_dir: Path | None, channels: np.ndarray, low: float, high: float) -> str:
@@ -148,4 +150,4 @@ def _biased(node: Node, base_dir: Path | None, channels: np.ndarray, low: float,
     ratio = float(np.median(deviations)) / typical if typical else 0.0
     if ratio <= _MOST_BESIDE_BIAS:
         return ""
-    return f"{node.label} makes numbers {ratio:.3g} times as large as its bias"
+    return f"{node.label} makes numbers {in_three_digits(ratio)} times as large as its bias"

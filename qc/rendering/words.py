@@ -30,6 +30,12 @@ def decibels(sqnr: float) -> str:
     return "equal" if sqnr == math.inf else f"{sqnr:.1f} dB"
 
 
+def in_three_digits(number: float) -> str:
+    """A number in three digits, without an exponent where it is large: ``0.0123``, ``1,010``."""
+    rounded = float(f"{number:.3g}")
+    return f"{rounded:,.0f}" if rounded >= 1000 else f"{rounded:.3g}"
+
+
 def milliseconds(seconds: float) -> str:
     """A time in three digits."""
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds * 1000:.0f} ms"

@@ -116,9 +116,11 @@ class _Search:
         whole, verdict = self._judge(None)
         self._report(self.total, verdict)
         if verdict.outcome is not Outcome.BAD:
+            other = self.oracle.suggestion(verdict)
+            example = f", such as '{other}'" if other else ""
             raise DemandError(
                 f"the whole result is not bad by '{self.oracle}' ({verdict}), so there is nothing to find: "
-                "let another --oracle say what is bad, such as 'sqnr < 30'"
+                f"let another --oracle say what is bad{example}"
             )
         if not self.total:
             raise DemandError(f"the result is {verdict}, but there is no action that could be to blame")

@@ -32,6 +32,9 @@ class Interest(Protocol):
     def examine(self, path: Path, feeds: Sequence[Feed]) -> OracleVerdict:
         """Looks at a model in a file."""
 
+    def mend(self, verdict: OracleVerdict) -> str:
+        """What would make a model interesting by whose verdict it is not."""
+
 
 @dataclass(frozen=True)
 class CommandInterest:
@@ -45,6 +48,10 @@ class CommandInterest:
         code = self.command.run(path)
         words = "the command ran out of time" if code is None else f"the command ended with exit code {code}"
         return OracleVerdict(Outcome.BAD if code == 0 else Outcome.GOOD, words)
+
+    def mend(self, verdict: OracleVerdict) -> str:
+        """What the command has to do."""
+        return "it has to end with exit code 0 for what is looked for"
 
 
 class OracleInterest:
@@ -78,6 +85,11 @@ class OracleInterest:
             return self._oracle.judge(compiled, compilation, data)
         except QcError as error:
             return OracleVerdict(Outcome.SKIP, str(error))
+
+    def mend(self, verdict: OracleVerdict) -> str:
+        """Another condition."""
+        other = self._oracle.suggestion(verdict)
+        return f"let --interesting say what is looked for{f', such as {other!r}' if other else ''}"
 
     def _examine_failure(self, error: Exception, watch: PassWatch) -> OracleVerdict:
         """Interesting is a failure of the same kind, in the same pass, as the first one that was seen."""

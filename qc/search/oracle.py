@@ -112,6 +112,10 @@ class Oracle:
         """
         raise NotImplementedError
 
+    def suggestion(self, verdict: OracleVerdict) -> str:
+        """A condition by which what a verdict is good on is bad; empty where none is known."""
+        return ""
+
     def judge_failure(self, error: Exception) -> OracleVerdict:
         """Judges a compilation that raised an error; raises it again if it says nothing about the result."""
         if is_defect(error) or isinstance(error, ModelError):
@@ -198,8 +202,25 @@ class MetricOracle(Oracle):
         bad = math.isnan(value) or _COMPARISONS[self.sign](value, self.threshold)
         return OracleVerdict(Outcome.BAD if bad else Outcome.GOOD, self.metric.show(value), value)
 
+    def suggestion(self, verdict: OracleVerdict) -> str:
+        threshold = _beyond(verdict.value, self.sign.startswith("<")) if verdict.value is not None else None
+        return "" if threshold is None else f"{self.name} {self.sign} {threshold:g}"
+
     def __str__(self) -> str:
         return f"{self.name} {self.sign} {self.threshold:g}"
+
+
+def _beyond(value: float, above: bool) -> float | None:
+    """A number of few digits above a value, or below, None if there is none; cosines stay below 1."""
+    if not value or not math.isfinite(value):
+        return None
+    for digits in range(2, 7):
+        unit = 10.0 ** (math.floor(math.log10(abs(value))) + 1 - digits)
+        steps = math.floor(value / unit + 0.5) + 1 if above else math.ceil(value / unit - 0.5) - 1
+        found = float(f"{steps * unit:.{digits}g}")
+        if found and (found > value) is above and not value < 1 <= found:
+            return found
+    return None
 
 
 def has_simulation(compiled: Compiled) -> bool:

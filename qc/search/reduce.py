@@ -82,7 +82,8 @@ class Reduction:
         if not verdict.is_bad:
             feeds = self._recording.feeds if self._interest.reads_data else []
             on_data = f", on {len(feeds)} samples" if feeds else ""
-            raise DemandError(f"the model is not interesting to begin with: {verdict.words}{on_data}")
+            mend = self._interest.mend(verdict)
+            raise DemandError(f"the model is not interesting to begin with: {verdict.words}{on_data}; {mend}")
         self._on_smaller(count_ops(self.model))
         try:
             while self._round():

@@ -136,7 +136,7 @@ class Data:
             if number % self.share.step == self.share.start:
                 yield number, self._checked(feed, place)
         if number < 0:
-            raise DataError(f"{self.origin}: there is no sample")
+            raise DataError(f"{self.origin}: there is no sample; give data with at least one")
 
     def _checked(self, sample: object, place: str) -> Feed:
         sample = sample.read() if isinstance(sample, Unread) else sample

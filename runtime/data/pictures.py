@@ -200,7 +200,9 @@ def read_picture(file: Path | IO[bytes], place: str) -> Image:
             picture = Image.open(file, formats=_FORMATS)
             picture.load()
     except failures as error:
-        raise DataError(f"{place} cannot be read as a picture: {reason_of(error)}") from error
+        raise DataError(
+            f"{place} cannot be read as a picture: {reason_of(error)}; remove or replace it"
+        ) from error
     if picture.mode.startswith(("I", "F")):
         raise DataError(f"{place} has more than 8 bits in a channel; give pictures with 8, or arrays")
     return picture

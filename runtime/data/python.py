@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from qc.ir.base.python_files import import_module
+from qc.ir.base.python_files import import_module, line_of
 from qc.ir.errors import DataError, QcError, a_type, nearest
 
 from .source import Source
@@ -41,7 +41,7 @@ def callable_source(function: Callable[[], Any], origin: str) -> Source:
         except QcError:
             raise
         except Exception as error:
-            raise DataError(f"{origin} failed with {type(error).__name__}: {error}") from error
+            raise _failure(origin, error) from error
 
     return Source(origin, feeds, None)
 
@@ -122,8 +122,13 @@ def _numbered(feeds: Iterable[object], origin: str) -> Iterator[tuple[str, objec
         except QcError:
             raise
         except Exception as error:  # whatever the code of a user raises
-            raise DataError(f"{place} failed with {type(error).__name__}: {error}") from error
+            raise _failure(place, error) from error
         yield place, feed
+
+
+def _failure(place: str, error: Exception) -> DataError:
+    """What the code of a user raised, and where; to be called where it was caught."""
+    return DataError(f"{place} failed with {type(error).__name__}: {error}{line_of(error)}")
 
 
 def _length(data: Any) -> int | None:

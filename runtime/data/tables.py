@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from qc.ir.errors import DataError, reason_of
+from qc.ir.errors import DataError, nearest, reason_of
 
 from .data_files import DataFiles
 from .extras import extra
@@ -28,6 +28,7 @@ SUFFIXES = (".csv", ".parquet")
 STATE = "state.json"  # what a data set of Hugging Face is known by
 SPLITS = "dataset_dict.json"  # and what a folder of several
 
+_SHOWN = 8  # names of columns in a sentence
 _ROWS = 256  # that are read at once
 _LONGEST_FIELD = 1 << 24
 
@@ -54,11 +55,14 @@ def table_source(files: Sequence[Path], how: DataFiles, inputs: Sequence[InputIn
 
     first = next(islice(rows(), 1), None)
     if first is None:
-        raise DataError(f"'{how.path}': there is no sample")
+        raise DataError(
+            f"'{how.path}': there is no sample; give a table with one row or more below the names"
+        )
     columns = list(first[1])
     for name in how.columns:
         if name not in columns:
-            raise DataError(f"'{how.path}' has no column '{name}'; its columns are {', '.join(columns)}")
+            hint = nearest(name, columns) or f"; its columns are {_listed(columns)}"
+            raise DataError(f"'{how.path}' has no column '{name}'{hint}")
     used, make = _maker(first[1], how, inputs)
 
     def feeds() -> Iterator[tuple[str, object]]:
@@ -99,15 +103,35 @@ def _maker(row: Row, how: DataFiles, inputs: Sequence[InputInfo]) -> tuple[Seque
         }
     info = the_only_input(inputs, f"'{how.path}'")
     chosen = how.columns or [name for name in row if name not in LABELS]
-    width = info.shape[-1] if info.shape else None
-    if isinstance(width, int) and width != len(chosen):
-        raise DataError(
-            f"'{how.path}' has {len(chosen)} columns besides labels, the input '{info.name}' takes {width}; "
-            f"name them with --columns, of {', '.join(row)}"
-        )
+    _check_width(len(chosen), list(row), how, info)
     return chosen, lambda row, place: {
         info.name: _side_by_side([(name, row[name]) for name in chosen], info, place)
     }
+
+
+def _check_width(count: int, columns: Sequence[str], how: DataFiles, info: InputInfo) -> None:
+    """Raises DataError if an input takes another number of columns, or more than one row of them."""
+    shape = info.shape or ()
+    if any(isinstance(size, int) and size > 1 for size in shape[1:-1]):
+        raise DataError(
+            f"'{how.path}' is a table, whose rows fit inputs of one row, and the input '{info.name}' "
+            f"({info}) takes several; save its samples as arrays, in an .npz file"
+        )
+    if not shape or not isinstance(shape[-1], int) or shape[-1] == count:
+        return
+    takes = f"the input '{info.name}' takes {shape[-1]}"
+    if how.columns:
+        raise DataError(f"--columns names {count} of the columns of '{how.path}', and {takes}")
+    raise DataError(
+        f"'{how.path}' has {count} columns besides labels, {takes}; name them with --columns, of "
+        f"{_listed(columns)}"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _side_by_side(cells: Sequence[tuple[str, Any]], info: InputInfo, place: str) -> np.ndarray:

@@ -52,7 +52,10 @@ def read_tokenizer(path: Path) -> Any:
         return tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises nothing more exact
         reason = " ".join(str(error).split())
-        raise DataError(f"the tokenizer '{file}' cannot be read: {reason}") from error
+        raise DataError(
+            f"the tokenizer '{file}' cannot be read: it is no tokenizer.json of the library tokenizers "
+            f"({reason}); give that of the model, or its folder"
+        ) from error
 
 
 @dataclass(frozen=True)

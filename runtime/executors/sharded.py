@@ -82,7 +82,7 @@ class ShardedExecutor(DelegatingExecutor):
         }
         results = self._results(work, on_feeds)
         if not any(result.feeds for result in results):
-            raise DataError(f"{whole.origin}: there is no sample")
+            raise DataError(f"{whole.origin}: there is no sample; give data with at least one")
         for note in (note for result in results for note in result.notes):
             self._note(note)
         return reduce(ModelStatistics.merge, (result.statistics for result in results))

@@ -10,13 +10,13 @@ the labels that belongs to the feed. An attribute ``higher_is_better = False`` t
 from __future__ import annotations
 
 import inspect
-import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from qc.ir.base.python_files import line_of
 from qc.ir.errors import QcError, UsageError
 
 from ..data.python import named_function
@@ -117,15 +117,8 @@ def _call(text: str, place: str, function: Callable[..., Any], *arguments: Any) 
         detail = " ".join(str(error).split())
         raise UsageError(
             f"the metric '{text}' failed {place} with {type(error).__name__}{': ' if detail else ''}{detail}"
-            f"{_line(error)}{_names(error, arguments)}{_label(arguments)}"
+            f"{line_of(error)}{_names(error, arguments)}{_label(arguments)}"
         ) from error
-
-
-def _line(error: Exception) -> str:
-    """The last line of the user's own file that was reached; the first frame is that of the call."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]
-    own = [frame for frame in frames if frame.filename == frames[0].filename]
-    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
 
 
 def _names(error: Exception, arguments: tuple[Any, ...]) -> str:

@@ -177,7 +177,7 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(UsageError, match="cannot be read"):
         load_pipeline_file(tmp_path, KNOWN)
     (tmp_path / "latin.toml").write_bytes(b"name = '\xe9'")
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot be read: it is not a text in UTF-8"):
         load_pipeline_file(tmp_path / "latin.toml", KNOWN)
 
 

@@ -335,6 +335,13 @@ def test_rules_that_are_none(rule: str, sentence: str) -> None:
         ("op:frist=w4", "no op of the model is called 'frist' (did you mean 'first'?)"),
         ("region:conv=w4", "no region of the model is called 'conv'; passes before may have removed it"),
         ("tensor~zz.*=w4", "no tensor of the model fits 'zz.*'"),
+        ("conv=w4", "is called 'conv' (did you mean 'Conv'?)"),
+        (
+            "op~fir=w4",
+            "no op of the model fits 'fir'; the expression has to fit whole names, as 'fir.*' does",
+        ),
+        ("op~irs=w4", "as '.*irs.*' does"),
+        ("op:f.i*=w4", "a name has no wildcards, and 'op~f\\.i.*' is a regular expression that fits several"),
         ("c1=w4", "'c1' is the name of several things; write 'op:c1' or 'tensor:c1'"),
         ("Flatten=w4", "nothing of what it is for (1 in all) has a quantizer"),
     ],

@@ -64,6 +64,20 @@ def test_the_metric_follows_what_an_output_holds(outputs: list[np.ndarray], name
     assert tally.value() == pytest.approx(1)
 
 
+@pytest.mark.parametrize(
+    ("elem_type", "shape", "name"),
+    [
+        (TensorProto.INT64, (None, 20), "likelihood"),
+        (TensorProto.INT32, ("batch", "sequence"), "likelihood"),
+        (TensorProto.INT64, ("batch",), "ctc-0"),  # lengths, as beside features of speech
+        (TensorProto.INT64, (None, 1), "ctc-0"),
+        (TensorProto.FLOAT, (1, 16000), "ctc-0"),
+    ],
+)
+def test_a_model_that_reads_tokens_has_no_blanks(elem_type: int, shape: tuple, name: str) -> None:
+    assert agreement([{"y": text(0)}], [InputInfo("x", elem_type, shape)]).metric.name == name
+
+
 def test_a_feature_that_is_always_the_largest_is_no_class() -> None:
     hidden = classes(1, 12, 64, scale=1.0)
     hidden[:, :, 17] = 20

@@ -8,6 +8,7 @@ import re
 import textwrap
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -53,6 +54,7 @@ def user(qc) -> None:
 def test_the_first_recipe_that_is_good_enough_is_written_and_compiles_again_to_the_same_bytes(qc) -> None:
     result = qc("auto", MODEL, "--data", DATA, *JUDGED, "--weights", "4", "--log", "trials.jsonl")
     assert (result.code, result.made) == (0, ["model.auto.onnx", "model.auto.recipe.toml", "trials.jsonl"])
+    assert "wrote trials.jsonl, " in result.err and "tried in" in result.out
     record = tomllib.loads(Path("model.auto.recipe.toml").read_text())["record"]
     trials = [json.loads(line) for line in Path("trials.jsonl").read_text().splitlines()]
     assert record["trial"] == trials and [trial["accepted"] for trial in trials][-1]
@@ -220,7 +222,22 @@ def test_the_objective_decides_between_all_recipes_that_are_accepted(qc) -> None
     found = digits_search(recipes, max_drop="5%", objective="bits").run()
     assert len(found.trials) == 3 and found.best.recipe is small
     assert [trial.weight_bits > 8 for trial in found.trials] == [False, False, True]
-    assert RecipeSearch("model.onnx", data=DATA, objective="size").ladder[0] == PLAIN_W4
+    assert RecipeSearch("model.onnx", data=DATA, objective="bits").ladder[0] == PLAIN_W4
+
+
+def test_for_size_weights_are_packed_where_the_target_has_one_in_each_byte(qc) -> None:
+    asked = ("auto", MODEL, "--data", DATA, "--max-drop", "5%", "--threads", "1", "--weights", "4")
+    found = qc(*asked, "--objective", "size", "-o", "size.onnx")
+    assert found.code == 0 and "one code in each byte" not in found.err
+    again = qc(MODEL, "--data", DATA, "--pipeline", "size.recipe.toml", "-o", "again.onnx")
+    assert again.code == 0 and Path("again.onnx").read_bytes() == Path("size.onnx").read_bytes()
+    wide = qc(*asked, "-o", "wide.onnx")
+    assert "'--opt insert-qdq.storage=packed' of 'qc MODEL.onnx'" in " ".join(wide.err.split())
+    option = ("--opt", "insert-qdq.storage=packed", "-o", "packed.onnx")
+    assert qc(MODEL, "--data", DATA, "--pipeline", "wide.recipe.toml", *option).code == 0
+    sizes = [Path(name).stat().st_size for name in ("size.onnx", "packed.onnx", "wide.onnx")]
+    assert sizes[0] == sizes[1] < 0.9 * sizes[2]
+    assert RecipeSearch("model.onnx", data=DATA, objective="size", target="qnn-htp").ladder[0] == PLAIN_W4
 
 
 def paced(quick_without: str):
@@ -246,6 +263,26 @@ def test_what_is_quicker_in_float_stays_there_if_the_objective_is_latency(qc, mo
     monkeypatch.setattr("qc.auto.climb.Pace", paced("no such op"))
     slow = digits_search([eight("eight")], max_drop="5%", objective="latency").run()
     assert not slow.is_accepted and "takes 1.50 times as long as float" in slow.ended
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "accepted", "warned"),
+    [
+        (1.03, 1.02, False, False),
+        (1.03, 0.99, True, True),
+        (1.002, 1.001, True, False),
+        (0.9, 0.8, True, False),
+    ],
+)
+def test_what_is_surely_slower_than_float_is_refused(
+    qc, monkeypatch, ratio: float, low: float, accepted: bool, warned: bool
+) -> None:
+    latency = Latency(1.0, ratio, (1.0, 1.0), (low, ratio + 0.02))
+    pace = SimpleNamespace(of=lambda made: latency)
+    monkeypatch.setattr("qc.auto.climb.Pace", lambda *given: pace)
+    result = qc("auto", MODEL, "--data", DATA, "--max-drop", "5%", "--objective", "latency", "--threads", "1")
+    assert (result.code == 0) is accepted
+    assert ("within the noise of timing" in " ".join(result.err.split())) is warned
 
 
 def test_the_latency_is_measured_told_and_written(qc) -> None:
@@ -345,7 +382,7 @@ def test_long_names_of_recipes_break_no_numbers_in_80_columns(qc) -> None:
     Path("mine.toml").write_text(f'[[recipe]]\nname = "{name}"\npipeline = "w8a8"\n')
     result = qc("auto", MODEL, "--data", DATA, *JUDGED, "--recipes", "mine.toml")
     _, titles, row, *more = (line for line in result.out.splitlines() if line)
-    assert titles.split() == ["score", "float", "±", "quantized", "bits", "time", "recipe"]
+    assert titles.split() == ["score", "float", "±", "quantized", "bits", "tried", "in", "recipe"]
     assert row.startswith("best ") and len(row) <= 80
     start = titles.index("recipe")
     shown = [line[start:].strip() for line in (row, *more)]

@@ -187,6 +187,7 @@ def test_the_quantizer_that_helps_most_is_named_if_the_first_bad_one_is_no_cure(
     ("arguments", "code", "fault"),
     [
         (["--oracle", "sqnr < 5", "--data", DATA], DEMAND, "is not bad by 'sqnr < 5' (good, "),
+        (["--oracle", "sqnr < 5", "--data", DATA], DEMAND, "say what is bad, such as 'sqnr < 1"),
         (["--oracle", "sqnr > 5", "--data", DATA], DEMAND, "without any action is not good by 'sqnr > 5'"),
         (["--data", DATA], DEMAND, "the whole result is not bad by 'fails' (good, it compiles)"),
         (["--oracle", "sqnr < 5"], USAGE, "the oracle 'sqnr < 5' compares on data; give it with --data"),

@@ -86,6 +86,7 @@ def test_the_plot(qc) -> None:
 def test_the_page_and_the_document(qc) -> None:
     result = qc("eval", MODEL, *QUICK, "--html", "page.html", "--json", "e.json")
     assert (result.code, result.made) == (0, ["e.json", "page.html"])
+    assert "wrote e.json, " in result.err and "wrote page.html, " in result.err
     page = Path("page.html").read_text()
     assert page.startswith("<!DOCTYPE html>") and "float against quantized on 128 samples" in page
     document = json.loads(Path("e.json").read_text())

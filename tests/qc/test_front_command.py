@@ -58,6 +58,7 @@ def test_the_page_of_a_front_shows_what_was_measured(few_samples, qc) -> None:
     result = qc(*AUTO, "--metric", "cosine", *pick, "--front", "front.html")
     page = Path("front.html").read_text()
     assert result.code == 0 and "Mixed precision of model.onnx" in page
+    assert "wrote front.html, " in result.err
     assert "all w8a8" in page and "all float" in page and "http" not in page
     lines = result.out.splitlines()
     assert max(map(len, lines)) <= 80
@@ -73,6 +74,15 @@ def test_bits_of_a_weight_are_as_asked(few_samples, qc) -> None:
     assert [5 < trial["weight_bits"] <= 5.5 for trial in trials] == [False, True]
     refused = qc(*AUTO, "--metric", "cosine", "--max-drop", "0.01%", "--bits", "4.1", "-o", "other.onnx")
     assert (refused.code, refused.made) == (5, [])
+
+
+def test_a_note_tells_why_nothing_was_mixed(few_samples, qc) -> None:
+    asked = ("auto", "model.onnx", "--data", "calibration.npz", "--threads", "1", "--max-drop", "50%")
+    result = qc(*asked, "--bits", "5.2", "--candidates", "w4a8,w8a8")
+    told = " ".join(result.err.split())
+    assert result.code == 0 and "precisions were not mixed, as '" in told and "good enough with 4." in told
+    assert "--bits tells how many it has at most, --candidates is for mixing" in told
+    assert "not mixed" not in qc(*asked, "-o", "other.onnx").err
 
 
 def test_a_front_that_is_not_measured_in_time_is_told_of(few_samples, qc) -> None:

@@ -14,7 +14,7 @@ from qc.ir.errors import UsageError
 from qc.runtime import parse_metric
 from qc.search import parse_oracle
 from qc.search.commands import Command
-from qc.search.oracle import CommandOracle, Fails, MetricOracle
+from qc.search.oracle import CommandOracle, Fails, MetricOracle, OracleVerdict, Outcome
 
 
 @pytest.mark.parametrize(
@@ -135,3 +135,23 @@ def test_a_command_out_of_time_ends_with_all_it_started(tmp_path: Path) -> None:
     assert Command(f"(sleep 1; touch {sign}) & true").run(tmp_path) == 0
     time.sleep(1.2)
     assert not sign.exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "above", "found"),
+    [
+        (34.96, True, 36),
+        (41.2, True, 42),
+        (0.99987, True, 0.99988),
+        (0.5, True, 0.51),
+        (-3.25, True, -3.1),
+        (0.0799, False, 0.079),
+        (1.0, False, 0.9),
+        (0.0, False, None),
+        (math.inf, True, None),
+    ],
+)
+def test_a_threshold_beyond_what_was_measured(value: float, above: bool, found: float | None) -> None:
+    oracle = parse_oracle("sqnr < 1" if above else "max-error > 1")
+    said = oracle.suggestion(OracleVerdict(Outcome.GOOD, "", value))
+    assert said == ("" if found is None else f"{oracle}".replace(" 1", f" {found:g}"))

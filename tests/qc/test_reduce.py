@@ -102,9 +102,9 @@ def test_the_same_model_comes_out_every_time(qc) -> None:
         (
             ["--interesting", "false"],
             DEMAND,
-            "not interesting to begin with: the command ended with exit code 1",
+            "the command ended with exit code 1; it has to end with exit code 0 for what is looked for",
         ),
-        (["--interesting", "sqnr < 1", "--data", DATA], DEMAND, "not interesting to begin with: "),
+        (["--interesting", "sqnr < 1", "--data", DATA], DEMAND, "what is looked for, such as 'sqnr < "),
         (["--interesting", "fails", "--data", DATA], DEMAND, "not interesting to begin with: it compiles"),
         (["--interesting", "sqnr < 1"], USAGE, "needs data; give it with --data"),
         (["--interesting", "sqrn < 1", "--data", DATA], USAGE, "(did you mean 'sqnr'?)"),

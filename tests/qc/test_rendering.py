@@ -21,7 +21,7 @@ from qc.rendering.passes import analyses_table, timing_table
 from qc.rendering.table import Table
 from qc.rendering.table import text as column
 from qc.rendering.terminal import facts_grid, rendered
-from qc.rendering.words import file_size, printable
+from qc.rendering.words import file_size, in_three_digits, printable
 from qc.runtime import CandidateScore, Evaluation, Latency, OutputScore
 
 
@@ -305,3 +305,10 @@ def test_an_error_leaves_a_clean_line() -> None:
         raise KeyError
     console.print("qc: error: ...")
     assert console.file.getvalue().count("\x1b[?25h") == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(1013.2, "1,010"), (0.012345, "0.0123"), (999.6, "1,000"), (12.0, "12")]
+)
+def test_large_numbers_have_no_exponent(number: float, told: str) -> None:
+    assert in_three_digits(number) == told

@@ -75,7 +75,11 @@ def test_careless_text(tokenizer: Path, tmp_path: Path) -> None:
     for inputs, options, message in (
         ([IDS], {}, "holds text, which needs --tokenizer"),
         ([IDS], {"tokenizer": "absent.json"}, "the tokenizer 'absent.json' does not exist"),
-        ([IDS], {"tokenizer": path}, "the tokenizer '.*a.txt' cannot be read"),
+        (
+            [IDS],
+            {"tokenizer": path},
+            "the tokenizer '.*a.txt' cannot be read: it is no tokenizer.json of .*; give that of",
+        ),
         ([FIXED, other], {"tokenizer": tokenizer}, "no input 'input_ids' among 'tokens', 'other'"),
         ([FIXED], {"tokenizer": tokenizer, "length": 3}, "has size 3 on axis 1"),
     ):
@@ -183,6 +187,7 @@ def test_pictures_in_a_data_set(tmp_path: Path) -> None:
 
 def test_careless_tables(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
+    wide = "\n".join(",".join(f"{prefix}{at}" for at in range(64)) for prefix in ("c", "")) + "\n"
     for content, inputs, options, message in (
         (
             "a,b,c\n1,2,3\n",
@@ -190,6 +195,10 @@ def test_careless_tables(tmp_path: Path) -> None:
             {},
             "has 3 columns besides labels, the input 'x' takes 2; .*--columns",
         ),
+        (wide, [InputInfo("x", 1, (1, 8, 8))], {}, "takes several; save its samples as arrays, in an .npz"),
+        (wide, [FEATURES], {}, "of c0, c1, c2, c3, c4, c5, c6, c7 and 56 more"),
+        (wide, [FEATURES], {"columns": ["c1"]}, "--columns names 1 of the columns of "),
+        (wide, [FEATURES], {"columns": ["c1", "c_2"]}, r"has no column 'c_2' \(did you mean 'c2'\?\)"),
         ("a,b\n1,2\n", [FEATURES], {"columns": ["a", "d"]}, "has no column 'd'; its columns are a, b"),
         ("a,b\n1,red\n", [FEATURES], {}, "row 1, column 'b': 'red' does not fit the input 'x'"),
         ("a,b\n1\n", [FEATURES], {}, "line 2 has not as many fields as the first"),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from qc.ir.errors import UsageError, nearest
-from qc.ir.facts.scopes import distinct_names, tensors_by_name
+from qc.ir.facts.scopes import distinct_names, has_wildcard, tensors_by_name
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 
@@ -34,9 +34,8 @@ def select(model: Model, rule: Rule) -> Selection:
     found = [kind for kind in kinds if fitting[kind]]
     if not found:
         what = KINDS[rule.kind] if rule.kind is not None else "op type, op, region or tensor"
-        similar = nearest(rule.name, [name for kind in kinds for name in names[kind]])
         verb = "fits" if rule.regex else "is called"
-        hint = similar or "; passes before may have removed it"
+        hint = _hint(rule, [name for kind in kinds for name in names[kind] if name])
         raise UsageError(f"{_place(rule)}no {what} of the model {verb} '{rule.name}'{hint}")
     if len(found) > 1:
         options = " or ".join(f"'{kind}:{rule.name}'" for kind in found)
@@ -49,6 +48,23 @@ def select(model: Model, rule: Rule) -> Selection:
 
 def _place(rule: Rule) -> str:
     return f"{rule.asked_by}: " if rule.asked_by else ""
+
+
+def _hint(rule: Rule, names: list[str]) -> str:
+    """What may be meant by a rule that selects nothing."""
+    if rule.regex:
+        parts = [found for name in names if (found := re.search(rule.name, name))]
+        if parts:
+            before = "" if any(found.start() == 0 for found in parts) else ".*"
+            return f"; the expression has to fit whole names, as '{before}{rule.name}.*' does"
+    elif has_wildcard(rule.name):
+        pattern = re.escape(rule.name).replace(r"\*", ".*").replace(r"\?", ".")
+        said = f"{rule.kind or 'op'}~{pattern}"
+        return f"; a name has no wildcards, and '{said}' is a regular expression that fits several"
+    same = [name for name in names if name.lower() == rule.name.lower()]
+    if same:
+        return f" (did you mean '{same[0]}'?)"
+    return nearest(rule.name, names) or "; passes before may have removed it"
 
 
 def _fitting(rule: Rule, names: list[str]) -> list[str]:

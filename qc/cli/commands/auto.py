@@ -15,6 +15,7 @@ from annotated_types import Ge, Gt, Le
 
 from qc.auto import Failure, Found, Judge, RecipeSearch, Trial, recipe_text
 from qc.auto.mixed_precision import Survey, front_page
+from qc.auto.pace import may_be_slower
 from qc.compiler import MOST_WORKERS, Compilation
 from qc.compiler.compiled import Compiled
 from qc.ir.base.files import atomic_write
@@ -24,7 +25,7 @@ from qc.options import REQUIRED, Given, argument, option, some_of
 from qc.outside import Outside
 from qc.progress import RichProgress
 from qc.rendering.table import Column, Table, text
-from qc.rendering.words import count, file_size, printable, share_of
+from qc.rendering.words import count, printable, share_of
 from qc.runtime import Spread, load_data
 
 from ..command import Command
@@ -39,7 +40,7 @@ from ..files import (
     writing,
 )
 from ..options import device_options_option, labels_option, quiet_option
-from ..output import print_note, print_warning, standard_error, standard_output
+from ..output import print_note, print_warning, print_written, standard_error, standard_output
 from ..preparing import Preparing
 
 _POINTS = 8
@@ -102,7 +103,7 @@ class Auto(Command):
         metavar="LIST",
     )
     bits: Annotated[float, Ge(2), Le(32)] | None = option(
-        None, "Mix precisions so that a weight has so many bits on average.", metavar="B"
+        None, "Mix precisions so that a weight has at most so many bits on average.", metavar="B"
     )
     front: Path | None = option(
         None,
@@ -168,13 +169,14 @@ class Auto(Command):
                 )
             if found.survey is not None:
                 standard_output().show(found.survey.table(), "")
-            for path in (output, recipe_file) if is_written else ():
-                line = f"wrote {printable(str(path))}, {file_size(path.stat().st_size)}"
-                standard_error().show(line, wrap=False)
+            front = self.front if found.survey is not None else None
+            written = [*((output, recipe_file) if is_written else ()), front, self.log]
+            print_written(written)
             for note in (*found.compiled.notes, *self._saturated(found.compiled)):
                 print_note(note)
             for warning in found.compiled.warnings:
                 print_warning(warning)
+            self._tell_of_mixing(found)
             _tell_of_doubt(found, search.judge)
         if not found.is_accepted:
             raise DemandError(_refusal(found, search.judge, is_written))
@@ -182,6 +184,21 @@ class Auto(Command):
             reason = found.ended or found.failures[-1].reason
             raise DemandError(
                 f"'{printable(str(self.front))}' is not written, as nothing was measured: {reason}"
+            )
+
+    def _tell_of_mixing(self, found: Found) -> None:
+        """Says that nothing was mixed, where that was asked for and was not needed."""
+        if found.is_mixed or found.survey is not None or not found.is_accepted:
+            return
+        given = {
+            "--bits tells how many it has at most": self.bits,
+            "--candidates is for mixing": self.candidates,
+        }
+        told = [words for words, value in given.items() if value is not None]
+        if told:
+            print_note(
+                f"precisions were not mixed, as '{printable(found.best.recipe.name)}' is good enough with "
+                f"{found.best.weight_bits:.2f} bits of a weight; {', '.join(told)}"
             )
 
     def _saturated(self, compiled: Compiled) -> list[str]:
@@ -315,7 +332,7 @@ def trial_table(found: Found, judge: Judge) -> Table:
         Column("±", ".2g"),
         Column("quantized", ".1%"),
         Column("bits", ".2f"),
-        Column("time", lambda seconds: f"{seconds:.1f} s"),
+        Column("tried in", lambda seconds: f"{seconds:.1f} s"),
         text("recipe", _RECIPE_WIDTH),  # at the end, where long ones break nothing else
     )
     table = Table(columns)
@@ -340,7 +357,12 @@ def write_front(path: Path, model: str, survey: Survey) -> None:
 
 
 def _tell_of_doubt(found: Found, judge: Judge) -> None:
-    """Says if the samples are too few to be sure of the verdict."""
+    """Says if the time is too noisy, or the samples are too few, to be sure of the verdict."""
+    if found.is_accepted and found.latency is not None and may_be_slower(found.latency):
+        print_warning(
+            f"the result takes {found.latency.ratio:.2f} times as long as float, within the noise of timing "
+            "here; on an idle machine the search would tell for sure"
+        )
     verdict = found.best.verdict
     if verdict.is_certain:
         return

@@ -39,7 +39,7 @@ from ..options import (
     device_options_option,
     json_option,
 )
-from ..output import print_note, standard_error, standard_output
+from ..output import print_note, print_written, standard_error, standard_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +89,8 @@ class Bench(Command):
         if self.json_file is not None:
             write_json(self.json_file, bench_document(found))
         _show(found)
+        if not self.settings.quiet:
+            print_written([self.json_file])
 
     def _check(self, jobs: Sequence[Job]) -> None:
         """Refuses, before any work, what contradicts itself."""

@@ -24,7 +24,7 @@ from ..files import judging_files, write_json
 from ..findings import finding_document, finding_facts
 from ..jobs import StartedJob, chosen_labels, start
 from ..options import Job, calibration_option, json_option, labels_option
-from ..output import print_note, standard_error, standard_output
+from ..output import print_note, print_written, standard_error, standard_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +78,8 @@ class Bisect(Command):
         if self.json_file is not None:
             write_json(self.json_file, finding_document(self.job.label, judge, finding))
         standard_output().show(facts_grid(finding_facts(finding)))
+        if not self.job.quiet:
+            print_written([self.json_file])
         if finding.is_gradual:
             print_note(
                 "no quantizer is to blame alone, and the action found is where a gradual loss crosses the "

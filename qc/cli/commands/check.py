@@ -29,7 +29,7 @@ from ..command import Command
 from ..files import check_outputs, data_files, model_files, toml_files, write_json
 from ..jobs import check_sizes
 from ..options import device_options_option, json_option, size_option
-from ..output import print_note, standard_error, standard_output
+from ..output import print_note, print_written, standard_error, standard_output
 from ..preparing import Preparing
 
 MOST_RUNS = 1000  # ONNX Runtime writes a line for every node of every run
@@ -106,6 +106,7 @@ class CheckCommand(Command):
         if self.json_file is not None:
             write_json(self.json_file, check_document(result))
         _show(result, self.runs if feeds else 0, self.verbose)
+        print_written([self.json_file])
         if result.made_for not in ("", result.target):
             latter = f"for the latter compile it with --target {self.target or chosen.name}"
             former = ", and --target FILE checks it for the former" if self.target is None else ""

@@ -17,7 +17,7 @@ from qc.rendering.words import printable
 
 from ..command import Command
 from ..files import check_outputs, model_files, write_json
-from ..output import ReportConsole, standard_output
+from ..output import ReportConsole, print_written, standard_output
 
 DIFFERENT = 1
 _SHOWN = 12
@@ -58,6 +58,7 @@ class Diff(Command):
             write_json(self.json_file, found.document())
         if not self.quiet:
             _show(standard_output(), self.first, self.second, found, None if self.verbose else _SHOWN)
+            print_written([self.json_file])
         return 0 if found.equal else DIFFERENT
 
 

@@ -51,7 +51,7 @@ from ..options import (
     json_option,
     labels_option,
 )
-from ..output import print_note, standard_error, standard_output
+from ..output import print_note, print_written, standard_error, standard_output
 
 DEFAULT_LAYERS = 10
 
@@ -151,6 +151,8 @@ class Eval(Command):
                 )
         self._write(result, errors)
         self._show(result, errors)
+        if not self.job.quiet:
+            print_written([self.json_file, self.html_file])
         notes = outside.notes()
         if self.quantized is None:
             notes += _of_integers(compiled)

@@ -65,7 +65,7 @@ class Help(Command):
             click.echo(command.get_help(click.Context(command, info_name=name, parent=context)))
         else:
             known = [*registry().names(), *COMBINATORS, *pipeline_names(), *target_names()]
-            hint = nearest(name, [*known, *group.list_commands(context)])
+            hint = nearest(name, [*known, *group.list_commands(context)], cutoff=0.65)
             raise UsageError(f"there is no pass, pipeline, target or command '{name}'{hint}")
 
 

@@ -17,7 +17,7 @@ from ..command import Command
 from ..files import write_json
 from ..jobs import start
 from ..options import Job, calibration_option, json_option
-from ..output import print_note, standard_error, standard_output
+from ..output import print_note, print_written, standard_error, standard_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +63,8 @@ class SensitivityCommand(Command):
         if self.json_file is not None:
             write_json(self.json_file, finite(asdict(result)))
         _show(self.job, result, self.top)
+        if not self.job.quiet:
+            print_written([self.json_file])
         for note in result.saturated:
             print_note(note)
 
