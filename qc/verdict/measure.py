@@ -34,7 +34,7 @@ from qc.runtime.speed.latency import pinned_processors, time_in_turns
 
 from .growth import cause_of_growth
 from .lengths import Sequences, Shortened
-from .samples import LEAST_SAMPLES, Score, enough_samples, has_other_lengths, not_finite_in
+from .samples import LEAST_SAMPLES, Score, enough_samples, is_incomparable, not_finite_in
 
 _ROUNDS = 50
 _LEAST_ROUNDS = 6  # and the one that warms up
@@ -55,7 +55,7 @@ class Accuracy:
         not_finite: which of the two, ``result`` or ``float model``, has NaN or infinite outputs where the
             other has not; empty if neither.
         left_out: on how many samples an output has other lengths than that of the float model, as these may
-            depend on the data. It counts for nothing there.
+            depend on the data, and counts for nothing; or all outputs are empty.
     """
 
     samples: int
@@ -215,7 +215,7 @@ class _Measuring:
         count, left_out, not_finite = 0, 0, ""
         for sample in chain(first, more):
             count += 1
-            left_out += has_other_lengths(sample)
+            left_out += is_incomparable(sample)
             for score in (sqnr, agreed):
                 score.add(sample)
             not_finite = not_finite or not_finite_in(sample)

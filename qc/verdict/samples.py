@@ -51,9 +51,9 @@ class Score:
         self._tally: Tally[float] | None = metric.start()
 
     def add(self, sample: Sample) -> None:
-        """Takes in one more sample."""
+        """Takes in one more sample, unless its outputs are empty."""
         try:
-            if self._tally is not None:
+            if self._tally is not None and not _is_empty(sample):
                 self._tally.add(sample)
         except QcError:
             self._tally = None
@@ -67,10 +67,15 @@ class Score:
         return None if found is None or math.isnan(found) or found == -math.inf else found
 
 
-def has_other_lengths(sample: Sample) -> bool:
-    """Whether an output has other lengths than that of the float model."""
+def is_incomparable(sample: Sample) -> bool:
+    """Whether an output has other lengths than that of the float model, or all are empty."""
     given = sample.outputs
-    return any(name in given and differ_in_size(one, given[name]) for name, one in sample.reference.items())
+    pairs = ((one, given[name]) for name, one in sample.reference.items() if name in given)
+    return _is_empty(sample) or any(differ_in_size(one, other) for one, other in pairs)
+
+
+def _is_empty(sample: Sample) -> bool:
+    return all(isinstance(one, np.ndarray) and not one.size for one in sample.reference.values())
 
 
 def not_finite_in(sample: Sample) -> str:

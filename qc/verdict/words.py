@@ -66,8 +66,8 @@ def compared_on(found: Accuracy) -> str:
         return f"on {count(found.samples, 'sample')}"
     compared = found.samples - found.left_out
     if not compared:
-        return f"as an output has another length than in float on {count(found.samples, 'sample')}"
-    others = "as on the others an output has another length than in float"
+        return f"as outputs are empty, or of other lengths than in float, on {count(found.samples, 'sample')}"
+    others = "as on the others outputs are empty, or of other lengths than in float"
     return f"on {compared} of {found.samples} samples, {others}"
 
 

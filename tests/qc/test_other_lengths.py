@@ -46,9 +46,11 @@ def accuracy(compiled: qc.Compiled, shares: list[float]) -> str:
 def test_a_verdict_tells_on_how_many_samples_it_is(compiled: qc.Compiled) -> None:
     assert accuracy(compiled, [0, 0, 0]).endswith("on 3 samples")
     told = accuracy(compiled, [0, 0.5, 0, 0.5, 0.5])
-    assert told.endswith("on 2 of 5 samples, as on the others an output has another length than in float")
+    assert told.endswith(
+        "on 2 of 5 samples, as on the others outputs are empty, or of other lengths than in float"
+    )
     told = accuracy(compiled, [0.5, 0.5])
-    assert told == "not comparable, as an output has another length than in float on 2 samples"
+    assert told == "not comparable, as outputs are empty, or of other lengths than in float, on 2 samples"
 
 
 @pytest.mark.parametrize("name", ["sqnr", "max-error", "cosine", "expected-accuracy", "top-1", "equal"])
@@ -82,3 +84,14 @@ def test_samples_without_rows_leave_the_sampling_error_to_the_others() -> None:
     judge = Judge(model, load_data(data, model_inputs(model)), MaxDrop.parse("5%"), parse_metric("top-1"))
     found = judge(qc.compile(model, data=data, threads=1).model)
     assert found.samples == len(rows) and math.isfinite(found.score) and math.isfinite(found.error)
+
+
+def test_a_verdict_on_nothing_says_so() -> None:
+    model = parse("g (float[N, 4] x) => (float[N, 4] y) <float[4, 4] w> { m = MatMul(x, w)  y = Relu(m) }")
+    full, empty = ({"x": np.ones((count, 4), np.float32)} for count in (4, 0))
+    made = qc.compile(model, data=[full], threads=1)
+    found = dict(verdict_facts(measure_verdict(made, [empty, empty], with_costs=False)))
+    assert (
+        found["accuracy"]
+        == "not comparable, as outputs are empty, or of other lengths than in float, on 2 samples"
+    )
