@@ -442,4 +442,5 @@ def test_the_commands_of_the_page(command: str, folder: Path, capfd: pytest.Capt
     if "why" in words:
         assert "asked by --set 'Conv=w4'" in said.out
     else:
-        assert (folder / "model.q.onnx").exists()
+        made = words[words.index("-o") + 1] if "-o" in words else "model.q.onnx"
+        assert (folder / made).exists()
