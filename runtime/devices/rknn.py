@@ -128,9 +128,17 @@ class RknnModel(DeviceModel):
             size = sum(file.stat().st_size for file in Path(folder).iterdir())
             limit = Rknn.seconds + Rknn.seconds_for_megabyte * size / 1e6
             self._process = DeviceProcess(_PROCESS, "Rockchip's compiler or simulator", _MEND, limit)
+            # Made after the process, so that it is removed when that has ended, and however it ended.
+            self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
             inputs, file = tuple(one.name for one in self._inputs), Path(folder, "model.rknn")
             request = Request(
-                path, log, dict(options), inputs, file if emits else None, not (only_look or emits)
+                path=path,
+                log=log,
+                folder=Path(self._folder.name),
+                options=dict(options),
+                inputs=inputs,
+                file=file if emits else None,
+                runs=not (only_look or emits),
             )
             try:
                 self._process.ask(request)

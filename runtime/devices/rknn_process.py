@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ class Request:
     Attributes:
         path: the file of the model.
         log: the file for what the toolkit says, its table of layers among it.
+        folder: where the toolkit works, as it leaves files there.
         options: those of ``RKNN.config``, as text.
         inputs: the names of the inputs, in their order.
         file: where the model for the device is written; None if it is not wanted.
@@ -35,6 +35,7 @@ class Request:
 
     path: Path
     log: Path
+    folder: Path
     options: dict[str, str]
     inputs: tuple[str, ...]
     file: Path | None = None
@@ -48,8 +49,7 @@ def opened(request: Request) -> Run:
         ModelError: the toolkit does not take the model.
         UsageError: it cannot be loaded, or does not know an option, or its value.
     """
-    folder = tempfile.TemporaryDirectory()
-    os.chdir(folder.name)  # the toolkit leaves files where it works
+    os.chdir(request.folder)
     try:
         toolkit: Any = importlib.import_module("rknn.api")
         rknn = toolkit.RKNN(verbose=True)
@@ -69,11 +69,10 @@ def opened(request: Request) -> Run:
             _done(rknn.init_runtime)
     except ModelError as error:
         raise ModelError(f"Rockchip's compiler gives the model up: {error}") from error
-    return lambda feed: _run(rknn, folder, [np.asarray(feed[name]) for name in request.inputs])
+    return lambda feed: _run(rknn, [np.asarray(feed[name]) for name in request.inputs])
 
 
-def _run(rknn: Any, folder: tempfile.TemporaryDirectory, arrays: list[np.ndarray]) -> list[Any]:
-    """Runs a model, in the folder that is kept for it."""
+def _run(rknn: Any, arrays: list[np.ndarray]) -> list[Any]:
     try:
         found = rknn.inference(inputs=arrays, data_format=["nchw"] * len(arrays))
     except Exception as error:  # of many kinds

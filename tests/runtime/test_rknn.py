@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +125,19 @@ def test_a_model_is_opened_and_run_in_a_process(toolkit: None) -> None:
     assert np.array_equal(opened.run(FEED)["y"], FEED["x"] * 2)
     (op,) = device.execution(RELU).ops
     assert op.integer and op.kernel == "Relu INT8"
+
+
+def test_nothing_is_left_of_where_the_toolkit_works(
+    toolkit: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    opened = Rknn({}).open(RELU)
+    assert list(scratch.iterdir())
+    del opened
+    gc.collect()
+    assert not list(scratch.iterdir())
 
 
 @pytest.mark.parametrize(
