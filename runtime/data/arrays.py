@@ -21,7 +21,7 @@ from onnx import TensorProto, numpy_helper
 from qc.ir.errors import DataError, QcError, reason_of
 
 from .inputs import InputInfo, the_only_input
-from .source import Rows, Source, Unread, lacks_batch_axis, stacked_source
+from .source import Rows, Source, Unread, stacked_source, with_batch_axis
 
 _ZIP_START = b"PK"
 _ZIP_ERRORS = zipfile.BadZipFile, zlib.error  # and RuntimeErrors for encryption and unknown compression
@@ -82,7 +82,7 @@ def _folder_source(path: Path, inputs: Sequence[InputInfo]) -> Source | None:
         return _one_per_file(path, npz, lambda file: _npz_feed(file, inputs))
     if arrays:
         info = the_only_input(inputs, f"'{path}'")
-        return _one_per_file(path, arrays, lambda file: {info.name: _with_batch_axis(_load_npy(file), info)})
+        return _one_per_file(path, arrays, lambda file: {info.name: with_batch_axis(_load_npy(file), info)})
     return _folder_per_input(path, per_input, inputs)
 
 
@@ -108,7 +108,7 @@ def _folder_per_input(path: Path, folders: dict[str, Path], inputs: Sequence[Inp
 
     def load(file: str) -> object:
         return {
-            name: _with_batch_axis(_load_npy(folder / file), infos[name]) for name, folder in folders.items()
+            name: with_batch_axis(_load_npy(folder / file), infos[name]) for name, folder in folders.items()
         }
 
     def feeds() -> Iterator[tuple[str, object]]:
@@ -116,10 +116,6 @@ def _folder_per_input(path: Path, folders: dict[str, Path], inputs: Sequence[Inp
             yield f"'{path / first / file}'", Unread(partial(load, file))
 
     return Source(f"'{path}'", feeds, len(names[first]))
-
-
-def _with_batch_axis(array: np.ndarray, info: InputInfo) -> np.ndarray:
-    return array[np.newaxis] if lacks_batch_axis(array.shape, info) else array
 
 
 def natural_order(path: Path) -> list[tuple[bool, int, str]]:
@@ -161,7 +157,7 @@ def _npz_feed(path: Path, inputs: Sequence[InputInfo]) -> dict[str, np.ndarray]:
     with _reading(path), np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     return {
-        name: _with_batch_axis(array, infos[name]) if name in infos else array
+        name: with_batch_axis(array, infos[name]) if name in infos else array
         for name, array in arrays.items()
     }
 

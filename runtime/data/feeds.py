@@ -10,7 +10,7 @@ import numpy as np
 from qc.ir.errors import DataError, a_type
 
 from .inputs import InputInfo, the_only_input, unused_names
-from .source import lacks_batch_axis
+from .source import with_batch_axis
 
 
 def as_array(value: Any, place: str) -> Any:
@@ -50,7 +50,7 @@ def as_feed(item: object, inputs: Sequence[InputInfo], place: str) -> tuple[obje
         return {name: as_array(value, f"{place}: input '{name}'") for name, value in known.items()}, unused
     if is_array(item):
         info = the_only_input(inputs, place)
-        return {info.name: _with_batch_axis(as_array(item, place), info)}, []
+        return {info.name: with_batch_axis(as_array(item, place), info)}, []
     if not isinstance(item, (tuple, list)):
         return item, []
     required = [info for info in inputs if not info.optional]
@@ -63,13 +63,7 @@ def as_feed(item: object, inputs: Sequence[InputInfo], place: str) -> tuple[obje
             "and a label"
         )
     feed = {
-        info.name: _with_batch_axis(as_array(value, f"{place}: input '{info.name}'"), info)
+        info.name: with_batch_axis(as_array(value, f"{place}: input '{info.name}'"), info)
         for info, value in zip(required, item, strict=False)
     }
     return feed, ["label"] if len(item) > len(required) else []
-
-
-def _with_batch_axis(array: Any, info: InputInfo) -> Any:
-    return (
-        array[np.newaxis] if isinstance(array, np.ndarray) and lacks_batch_axis(array.shape, info) else array
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -149,7 +149,7 @@ def _cut(shape: tuple[int, ...], info: InputInfo, origin: str) -> _Cut:
         if not shape:
             return _Cut(None)
         return _Cut(shape[0], 1, drop_axis=True)
-    if lacks_batch_axis(shape, info):
+    if _lacks_batch_axis(shape, info):
         return _Cut(1)
     if len(shape) != len(info.shape):
         raise DataError(
@@ -165,7 +165,13 @@ def _cut(shape: tuple[int, ...], info: InputInfo, origin: str) -> _Cut:
     return _Cut(shape[0] // length, length)
 
 
-def lacks_batch_axis(shape: tuple[int, ...], info: InputInfo) -> bool:
+def with_batch_axis(value: Any, info: InputInfo) -> Any:
+    """A value of an input, with an axis of length 1 in front if it is an array that fits only so."""
+    is_array = isinstance(value, np.ndarray)
+    return value[np.newaxis] if is_array and _lacks_batch_axis(value.shape, info) else value
+
+
+def _lacks_batch_axis(shape: tuple[int, ...], info: InputInfo) -> bool:
     """Whether an array of this shape fits the input if an axis of length 1 is put in front."""
     if info.shape is None or len(shape) != len(info.shape) - 1:
         return False
