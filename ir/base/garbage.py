@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 # Collections of the middle generation before one of the oldest: some ten million objects more.
 _RARELY = 1000
@@ -53,3 +54,10 @@ def free_models(size: int) -> None:
     """
     if size > _LARGE:
         gc.collect()
+        _give_back()
+
+
+def _give_back() -> None:
+    """Gives memory that was freed back to the system, where the C library has a function for that."""
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onnx import GraphProto, ModelProto, NodeProto, helper, version_converter
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, version_converter
 
 from ..tensor_ref import TensorRef
 from .inlining import inlined
-from .protos import model_tensors, walk_bodies, walk_nodes
+from .protos import model_tensors, walk_bodies, walk_nodes, without_initializers
 from .shape_inference import hide_ops_of_runtime, show_ops_of_runtime
 
 _PLACES = 11  # the first opset in which a Resize says how places correspond
@@ -35,8 +35,7 @@ def converted(model: ModelProto, opset: int, base_dir: Path | None = None) -> Mo
     own = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
     if own < _ALONE <= opset:
         _refuse_hardmax(model)
-    given = ModelProto()
-    given.CopyFrom(model)
+    given, weights = without_initializers(model, _is_large)
     if model.functions:
         given = _without_functions(given)
     if own < _READ <= opset:
@@ -53,7 +52,15 @@ def converted(model: ModelProto, opset: int, base_dir: Path | None = None) -> Mo
         for node in walk_nodes(made.graph.node):
             if node.op_type == "Resize" and not node.domain:
                 _keep_places(node)
+    for tensor in made.graph.initializer:
+        if tensor.name in weights:
+            tensor.CopyFrom(weights[tensor.name])
     return made
+
+
+def _is_large(tensor: TensorProto) -> bool:
+    """Whether it lies in the model, and the converter has nothing to read in it but would copy it often."""
+    return tensor.data_location != TensorProto.EXTERNAL and TensorRef(tensor).size > _SMALL
 
 
 def _move_into_nodes(graph: GraphProto) -> None:

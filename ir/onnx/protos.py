@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
@@ -149,6 +149,28 @@ def without_weights(model: ModelProto) -> ModelProto:
     for function in model.functions:
         _copy_light(function, light.functions.add())
     return light
+
+
+def without_initializers(
+    model: ModelProto, leaves_out: Callable[[TensorProto], bool]
+) -> tuple[ModelProto, dict[str, TensorProto]]:
+    """A copy in which chosen initializers have no data, and these by name, of which none is copied.
+
+    In the copy they keep type and shape, and claim to lie in a file that nobody reads.
+    """
+    light = ModelProto()
+    copy_fields(model, light, leave_out=("graph",))
+    copy_fields(model.graph, light.graph, leave_out=("initializer",))
+    left_out: dict[str, TensorProto] = {}
+    for tensor in model.graph.initializer:
+        if not leaves_out(tensor):
+            light.graph.initializer.append(tensor)
+            continue
+        left_out[tensor.name] = tensor
+        stub = light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        stub.data_location = TensorProto.EXTERNAL
+        stub.external_data.add(key="location", value="in memory")
+    return light, left_out
 
 
 # The fields that lead to tensors.

@@ -15,6 +15,7 @@ from qc.compiler import Compilation
 from qc.compiler.compiled import Compiled
 from qc.ir.errors import UsageError, nearest
 from qc.ir.onnx.load import load_model
+from qc.ir.onnx.protos import holds_quantizers
 from qc.named_pipelines import pipeline_names, resolve_pipeline
 from qc.passes import Pass, Pipeline, PipelineFile, Stage, with_options
 from qc.passes.framework.overrides import with_option
@@ -28,7 +29,7 @@ from qc.runtime.evaluation.judge import Labels, check_labels, judge
 
 from .files import InputFile, check_outputs, data_files, model_files, toml_files
 from .options import DEFAULT_PIPELINE, Job, Settings
-from .output import print_warning, standard_error
+from .output import model_bytes, print_warning, standard_error
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,16 @@ class StartedJob:
         compilation: what to compile, on the data or on that of ``--calibration``.
         data: the data that is given, if any is.
         compiles: whether the model is to be compiled.
-        proto: the model, without its external data.
+        model_bytes: the size of the model, with its external data.
+        is_quantized: whether the model holds quantizers already.
     """
 
     job: Job
     compilation: Compilation
     data: Data | None
-    proto: ModelProto
     compiles: bool
+    model_bytes: int
+    is_quantized: bool
 
     def compile(self, **more: Any) -> Compiled:
         """Compiles, with a bar that shows how far it is; ``more`` are fields of the compilation."""
@@ -128,7 +131,9 @@ def start(
     if purpose is not None and data is None:
         raise UsageError(f"there is no data {purpose}; give it with --data, or --random-data to try out")
     calibrating = load_data(job.preparing.of(calibration), inputs) if calibration is not None else data
-    return StartedJob(job, replace(compilation, data=calibrating), data, proto, compiles)
+    compilation = replace(compilation, data=calibrating)
+    size = model_bytes(Path(job.model), proto)
+    return StartedJob(job, compilation, data, compiles, size, holds_quantizers(proto))
 
 
 def chosen_labels(file: Path | None, data: Data | None, most: int | None = None) -> np.ndarray | None:

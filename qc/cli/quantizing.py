@@ -8,7 +8,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from onnx import ModelProto
 from rich.text import Text
 
 from qc.compiler import Compilation, compile_together
@@ -36,7 +35,7 @@ from .collecting import check_collecting, executor
 from .files import InputFile, check_model_output, toml_files, writing
 from .jobs import StartedJob, chosen_pipeline, start
 from .options import Collecting, Instrumentation, Job, Keeping, Wishes
-from .output import model_bytes, print_note, print_warning, standard_error
+from .output import print_note, print_warning, standard_error
 from .reproducing import reproducer_folder, reproducing
 
 VERDICT_SECONDS = 5.0
@@ -61,7 +60,7 @@ def quantize(
     task = start(job, outputs, _inputs(wishes), role="the calibration data")
     check_model_output(wishes.output)
     pipeline = task.compilation.chosen_pipeline()
-    _refuse_float(output, task.proto, pipeline.pipeline)
+    _refuse_float(output, task.is_quantized, pipeline.pipeline)
     if not job.quiet:
         check_collecting(collecting, pipeline)
     if task.data is not None and not task.compilation.reads_data:
@@ -106,9 +105,9 @@ def quantize(
         print_warning(warning)
 
 
-def _refuse_float(output: Path, source: ModelProto, pipeline: Pipeline) -> None:
+def _refuse_float(output: Path, is_quantized: bool, pipeline: Pipeline) -> None:
     """Raises UsageError if a float model would take the place of a quantized one that was made before."""
-    if holds_quantizers(source) or any(step.stage is Stage.LOWER for step in pipeline.passes()):
+    if is_quantized or any(step.stage is Stage.LOWER for step in pipeline.passes()):
         return
     with suppress(ModelError):
         if output.exists() and holds_quantizers(read_file(output)):
@@ -218,7 +217,7 @@ def _report(
         console.show(Text("tensors that stay float", style="bold"))
         console.show(unquantized_table(compiled.coverage), "", wrap=False)
     facts: list[Fact] = [
-        ("model", f"{task.job.label}, {file_size(model_bytes(Path(task.job.model), task.proto))}"),
+        ("model", f"{task.job.label}, {file_size(task.model_bytes)}"),
         ("pipeline", f"{pipeline} for {words_of(compiled.target)}, {compiled.report.seconds:.1f} s"),
         *coverage_summary(compiled.coverage),
     ]

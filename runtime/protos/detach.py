@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from qc.ir.onnx.protos import copy_fields
+from qc.ir.onnx.protos import without_initializers
 from qc.ir.tensor_ref import TensorRef
 
 _LARGE = 1 << 16
@@ -55,17 +55,10 @@ def detach_weights(model: ModelProto) -> tuple[ModelProto, dict[str, np.ndarray]
     Raises:
         ModelError: an initializer holds fewer or more bytes than its shape says.
     """
-    light = ModelProto()
-    copy_fields(model, light, leave_out=("graph",))
-    copy_fields(model.graph, light.graph, leave_out=("initializer",))
-    weights: dict[str, np.ndarray] = {}
-    for tensor in model.graph.initializer:
-        reference = TensorRef(tensor)
-        if reference.is_external or tensor.data_type not in NATIVE_TYPES or reference.nbytes < _LARGE:
-            light.graph.initializer.append(tensor)
-            continue
-        weights[tensor.name] = np.ascontiguousarray(reference.numpy())
-        stub = light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-        stub.data_location = TensorProto.EXTERNAL
-        stub.external_data.add(key="location", value="in memory")
-    return light, weights
+    light, left_out = without_initializers(model, _is_detachable)
+    return light, {name: np.ascontiguousarray(TensorRef(one).numpy()) for name, one in left_out.items()}
+
+
+def _is_detachable(tensor: TensorProto) -> bool:
+    reference = TensorRef(tensor)
+    return not reference.is_external and tensor.data_type in NATIVE_TYPES and reference.nbytes >= _LARGE

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 from onnx import ModelProto, TensorProto, helper
+from onnx.external_data_helper import load_external_data_for_model
 
 from qc.ir.base.files import temporary_error, temporary_folder
 from qc.ir.base.underway import underway
@@ -21,7 +22,6 @@ from qc.ir.executor import Feed
 from qc.ir.onnx.load import load_model, model_folder, read_file
 from qc.ir.onnx.names_apart import tell_apart
 from qc.ir.onnx.protos import model_tensors, names_read
-from qc.ir.tensor_ref import TensorRef
 
 from ..data.inputs import InputInfo, check_fit
 from ..native.library import QC_DOMAIN, library_path
@@ -36,7 +36,6 @@ _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 _OPTIMIZED_WEIGHTS = "session.optimized_model_external_initializers_file_name"
 _OPTIMIZED_WEIGHTS_FROM = "session.optimized_model_external_initializers_min_size_in_bytes"
 _SILENT = 4
-_SINGLE_FILE = 3 << 29
 
 
 def open_session(
@@ -88,31 +87,23 @@ def open_session(
     if profile_prefix is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile_prefix)
-    if optimized_file is not None:
-        options.add_session_config_entry(_OPTIMIZED_WEIGHTS, f"{optimized_file.name}.data")
-        options.add_session_config_entry(_OPTIMIZED_WEIGHTS_FROM, "1024")
     rewrites = optimize and optimized_file is None and _has_own_ops(model)
     if rewrites and provider == "cuda":
         model = fuse_activations(model)
-    if not rewrites or provider == "cuda" or not _may_be_blocked(model):
+    convolves = any(node.op_type == "Conv" for node in model.graph.node)
+    if not rewrites or provider == "cuda" or not convolves:
         return _create(model, weights, base_dir, options, provider, optimized_file)
     with temporary_folder() as folder:
         session = _create(model, weights, base_dir, options, provider, folder / "optimized.onnx")
         optimized = read_file(folder / "optimized.onnx")
-    tell_apart(optimized)  # what ONNX Runtime adds to bodies has the names of what it adds around them
-    blocked = keep_blocked(optimized)
-    if blocked is None:
-        return session
-    del session  # so that its memory serves the next one
+        tell_apart(optimized)  # what ONNX Runtime adds to bodies has the names of what it adds around them
+        blocked = keep_blocked(optimized)
+        if blocked is None:
+            return session
+        del session  # so that its memory serves the next one
+        load_external_data_for_model(blocked, str(folder))
     options = _options(False, threads, quiet, in_listed_order, settings)
     return _create(*detach_weights(blocked), base_dir, options, provider)
-
-
-def _may_be_blocked(model: ModelProto) -> bool:
-    """Whether there may be a blocked layout, and the optimized model fits into one file."""
-    convolves = any(node.op_type == "Conv" for node in model.graph.node)
-    small = sum(TensorRef(tensor).nbytes for tensor in model.graph.initializer) < _SINGLE_FILE
-    return convolves and small
 
 
 def _has_own_ops(model: ModelProto) -> bool:
@@ -129,6 +120,8 @@ def _create(
 ) -> ort.InferenceSession:
     if optimized_file is not None:
         options.optimized_model_filepath = str(optimized_file)
+        options.add_session_config_entry(_OPTIMIZED_WEIGHTS, f"{optimized_file.name}.data")
+        options.add_session_config_entry(_OPTIMIZED_WEIGHTS_FROM, "1024")
     if base_dir is not None:
         options.add_session_config_entry(_EXTERNAL_FOLDER, str(Path(base_dir).resolve()))
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, numpy_helper, version_converter
 from support.models import parse, random_feeds
 from support.pipelines import run_model
 
@@ -102,3 +102,25 @@ def test_functions_are_written_out_in_the_newer_opset() -> None:
 def test_a_function_of_another_opset_is_not_lost() -> None:
     with pytest.raises(ValueError, match="function 'layer' is of another opset than the model"):
         converted(parse(FUNCTION.replace("$", "18")), 23)
+
+
+def test_large_weights_are_kept_and_not_shown_to_the_converter(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    model = parse(
+        """<ir_version: 8, opset_import: ["": 13]>
+        g (float[1, 64] x) => (float[1, 64] y) <float b = {1}> { p = MatMul(x, w)  y = Add(p, b) }"""
+    )
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    shown: list[int] = []
+    convert = version_converter.convert_version
+
+    def spied(light: ModelProto, opset: int) -> ModelProto:
+        shown.append(light.ByteSize())
+        return convert(light, opset)
+
+    monkeypatch.setattr(version_converter, "convert_version", spied)
+    made = converted(model, 21)
+    assert shown[0] < weight.nbytes / 4
+    assert {one.name: one.SerializeToString() for one in made.graph.initializer} == {
+        one.name: one.SerializeToString() for one in model.graph.initializer
+    }

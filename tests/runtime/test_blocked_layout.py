@@ -108,7 +108,7 @@ def run(model: ModelProto) -> list[np.ndarray]:
 
 
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "_may_be_blocked", lambda *_: False)
+    monkeypatch.setattr(session_module, "keep_blocked", lambda _: None)
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ class Bench(Command):
             save_model(reference, source, task.compilation.base_dir)
         if self.quantized:
             return {REFERENCE: source, **{str(path): path for path in self.quantized}}
-        files = {"as it is" if holds_quantizers(task.proto) else REFERENCE: source}
+        files = {"as it is" if task.is_quantized else REFERENCE: source}
         if task.compiles:
             compiled = task.compile()
             for name, model in candidates(compiled).items():

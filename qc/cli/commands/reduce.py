@@ -75,7 +75,7 @@ class Reduce(Command):
         interest = self._interest(task, [label for _, label in samples] if labels is not None else None)
         chain = _Chain(self.job.quiet)
         reduction = Reduction(
-            task.proto,
+            task.compilation.proto(),
             interest,
             base_dir=task.compilation.base_dir,
             feeds=[feed for feed, _ in samples] or _no_data(task, interest.reads_data),
@@ -129,7 +129,7 @@ def _no_data(task: StartedJob, needed: bool) -> list[Feed]:
     if needed:
         raise UsageError("the oracle or a pass needs data; give it with --data, or --random-data to try out")
     try:
-        return list(random_data(model_inputs(task.proto), 1, task.compilation.seed))
+        return list(random_data(model_inputs(task.compilation.proto()), 1, task.compilation.seed))
     except DataError:
         return []
 
