@@ -14,7 +14,7 @@ from ...simplify.float_twins.lookups import look_up_numbers
 from .folded_weights import unfold_weights
 from .keep_float import unkeep_float
 from .keep_layout import unkeep_layout
-from .keep_reductions import unkeep_reductions
+from .openvino.reductions import unkeep_reductions
 from .pad_channels import pad_channels, unpad_channels
 from .recurrent import fit_recurrent, unfit_recurrent
 from .restored_products import restore_products

@@ -14,8 +14,8 @@ dequantized constant, or a Gemm without bias in front of a Sum of two: both beco
 integers for that, and whose weight is dequantized in every run. There the LeakyRelu costs an op, and saves
 the integers.
 
-:mod:`.keep_barred` and :mod:`.keep_layout` have further cases of ONNX Runtime, :mod:`.keep_apart`,
-:mod:`.keep_constants`, :mod:`.keep_reductions` and :mod:`.keep_shapes` those of OpenVINO.
+:mod:`.keep_barred` and :mod:`.keep_layout` have further cases of ONNX Runtime, :mod:`.openvino` those of
+OpenVINO.
 """
 
 from __future__ import annotations
@@ -29,12 +29,8 @@ from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
 from ...framework.target import Target
-from .keep_apart import joined_to_keep_apart, result_to_keep_apart
 from .keep_barred import keep_barred
-from .keep_constants import keep_constants
 from .keep_layout import keep_layout
-from .keep_reductions import keep_reductions
-from .keep_shapes import keep_shapes
 from .neighbours import (
     PRODUCTS,
     comes_to,
@@ -45,6 +41,10 @@ from .neighbours import (
     put_identity_behind,
     stored_codes,
 )
+from .openvino.constants import keep_constants
+from .openvino.products import joined_to_keep_apart, result_to_keep_apart
+from .openvino.reductions import keep_reductions
+from .openvino.shapes import keep_shapes
 
 _LARGEST = np.iinfo(np.int32).max
 _CPU = "CPUExecutionProvider"

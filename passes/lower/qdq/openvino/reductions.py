@@ -22,7 +22,7 @@ from qc.ir.graph import Op, Value, ValueType
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
-from .neighbours import (
+from ..neighbours import (
     FOLDED,
     PRODUCTS,
     comes_from,

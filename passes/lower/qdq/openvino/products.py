@@ -22,7 +22,7 @@ from qc.ir.facts.op_traits import bias_port, is_grid_preserving
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.graph import Op, Value
 
-from .neighbours import (
+from ..neighbours import (
     FOLDED,
     comes_from,
     comes_to,

@@ -21,7 +21,7 @@ from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
-from .neighbours import (
+from ..neighbours import (
     FOLDED,
     comes_from,
     comes_to,

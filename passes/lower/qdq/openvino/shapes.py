@@ -16,8 +16,8 @@ from qc.ir.graph import Op, Value, ValueType
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
-from ...simplify.constants.told import told_axes
-from .neighbours import comes_to
+from ....simplify.constants.told import told_axes
+from ..neighbours import comes_to
 
 _FILLS = ("ConstantOfShape", "Expand", "Range", "Tile")
 

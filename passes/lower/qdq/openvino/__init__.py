@@ -1,0 +1,1 @@
+"""Forms that keep OpenVINO from computing other numbers than a QDQ model says."""
