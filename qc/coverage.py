@@ -120,6 +120,11 @@ class Coverage(Shown):
         return sum(done for done, _ in self.ops.values())
 
     @property
+    def has_weights_alone(self) -> bool:
+        """Whether weights are quantized and no data that ops compute on is, as by ``w8`` and ``w4``."""
+        return not self.quantized_ops and self.multiplied.weights > 0
+
+    @property
     def total_ops(self) -> int:
         """Number of ops that read float data."""
         return sum(total for _, total in self.ops.values())

@@ -67,7 +67,7 @@ def coverage_summary(coverage: Coverage) -> list[Fact]:
     facts += _multiplied(coverage.multiplied)
     if coverage.formats:
         facts.append(("formats", _formats(coverage)))
-    if coverage.ops:
+    if coverage.ops and not coverage.has_weights_alone:
         facts.append(("ops", _ops(coverage)))
     if coverage.unquantized:
         facts.append(("float", _reasons(coverage)))
@@ -105,10 +105,13 @@ def coverage_document(coverage: Coverage) -> dict[str, Any]:
 
 def _quantized(coverage: Coverage) -> str:
     """``15 of 15 ops, 100.0% of the multiplications, 37 of 38 float tensors``; see ``integer_share``."""
+    tensors = f"{coverage.quantized:,} of {count(coverage.total, 'float tensor')}"
+    if coverage.has_weights_alone:
+        return f"weights alone, {tensors}"
     parts = [f"{coverage.quantized_ops:,} of {count(coverage.total_ops, 'op')}"]
     if coverage.multiplied.total:
         parts.append(share_of(coverage.multiplied.share, "multiplications"))
-    parts.append(f"{coverage.quantized:,} of {count(coverage.total, 'float tensor')}")
+    parts.append(tensors)
     return ", ".join([*parts, *([coverage.rounded_words] if coverage.rounded else [])])
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
-from qc.coverage import Coverage, UnquantizedTensor
+from qc.coverage import Coverage, Multiplied, UnquantizedTensor
 from qc.ir.analysis import Lookups
 from qc.passes import PassContext, PipelineReport, StepReport
 from qc.progress import RichProgress
@@ -147,6 +147,13 @@ def test_facts_are_wrapped_between_phrases(width: int, lines: list[str]) -> None
 def test_a_summary_of_nothing() -> None:
     shown = text(facts_grid(coverage_summary(Coverage())))
     assert shown == "quantized  0 of 0 ops, 0 of 0 float tensors"
+
+
+def test_a_summary_of_weights_alone() -> None:
+    coverage = Coverage(formats={"int8": 1}, ops={"Conv": (0, 1)}, multiplied=Multiplied(weights=8, total=8))
+    assert text(facts_grid(coverage_summary(coverage))).splitlines()[0] == (
+        "quantized  weights alone, 1 of 1 float tensor"
+    )
 
 
 def test_the_document_holds_everything() -> None:
