@@ -183,6 +183,17 @@ def test_the_encodings_of_a_tensor_with_several_grids() -> None:
     assert sorted(names) == ["a", "b", "x", "y", "z"]
 
 
+def test_an_axis_that_a_file_cannot_say_is_told_with_the_option() -> None:
+    """One window for a transform by a convolution and for its way back."""
+    text = """g (float[1, 1, 32] x) => (float[1, 1, 32] y) <float[6, 1, 4] w> {
+        a = Conv<strides = [4]>(x, w)  b = Tanh(a)  y = ConvTranspose<strides = [4]>(b, w) }"""
+    model, feeds = parse(text), random_feeds(parse(text))
+    pipeline = "configure-quantizers{config=htp_v73},calibrate-as-aimet,to-encodings"
+    with pytest.raises(UsageError, match=r"'w' has scales .* --opt to-encodings.version=2.0.0"):
+        apply(pipeline, model, feeds=feeds)
+    assert "encodings" in apply(f"{pipeline}{{version=2.0.0}}", model, feeds=feeds)[1].artifacts
+
+
 def test_sparse_weights_are_quantized_as_dense_ones() -> None:
     numbers = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, -2.0, 0.5])
     for indices in ([0, 3, 7], [[0, 0], [1, 1], [3, 1]]):
