@@ -201,7 +201,10 @@ class TensorRef:
                 f"constant '{name}' has external data at '{location[:100]}', which is no usable path: {error}"
             ) from error
         if not path.is_relative_to(base):
-            raise ModelError(f"constant '{name}' points outside the model's folder: '{location}'")
+            raise ModelError(
+                f"constant '{name}' points outside the model's folder: '{location}'; only files beside the "
+                "model are read: move it there, and let the model name it without a folder"
+            )
         if not exists:
             raise ModelError(
                 f"constant '{name}' needs the file '{path}', which does not exist: it is a part of the model "

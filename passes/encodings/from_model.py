@@ -32,18 +32,20 @@ def records_of(model: Model, note: Callable[[str], object], biases: bool) -> lis
     Raises:
         UsageError: a quantizer has no numbers yet.
     """
-    found: dict[Value, tuple[Site, Quantizer]] = {}
+    found: dict[Value, Quantizer] = {}
+    left: dict[Value, Site] = {}
     for site in model.quant.sites():
         quantizer = model.quant.get(site)
         if quantizer is None or (quantizer.spec.derived and not biases):
             continue
-        known = found.setdefault(site.value.original, (site, quantizer))
-        if known[1] is not quantizer:
-            note(f"'{site.value.name}' has several grids; the encodings file holds that of {known[0]}")
+        if found.setdefault(site.value.original, quantizer) is not quantizer:
+            left.setdefault(site.value.original, site)
+    if left:
+        first, more = next(iter(left.values())), len(left) - 1
+        named = f"those of {first} and {more} more" if more else f"that of {first}"
+        note(f"the encodings file has one grid for each tensor, which leaves out {named}")
     names = distinct_names(model)
-    return [
-        record_of(names.get(value, value.name), value, quantizer) for value, (_, quantizer) in found.items()
-    ]
+    return [record_of(names.get(value, value.name), value, quantizer) for value, quantizer in found.items()]
 
 
 def record_of(name: str, value: Value, quantizer: Quantizer) -> TensorRecord:

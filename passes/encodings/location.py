@@ -35,8 +35,11 @@ def located(document: Document, model: Model) -> Document:
     return replace(document, records=records)
 
 
-def check_axes(document: Document, model: Model) -> None:
+def check_axes(document: Document, model: Model, remedy: str = "use 2.0.0") -> None:
     """Checks that scales lie along the axes that the versions without axes, 0.6.1 and 1.0.0, mean.
+
+    Args:
+        remedy: how whoever asks gets a version with axes.
 
     Raises:
         UsageError: those of a weight do not, and would be read back along another axis.
@@ -51,7 +54,7 @@ def check_axes(document: Document, model: Model) -> None:
         if meant is not None and meant != record.axis:
             raise UsageError(
                 f"{document.source}: '{record.name}' has scales along axis {record.axis}, which versions "
-                f"before 2.0.0 cannot say: they mean axis {meant}; use 2.0.0"
+                f"before 2.0.0 cannot say: they mean axis {meant}; {remedy}"
             )
 
 

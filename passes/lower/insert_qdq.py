@@ -25,7 +25,7 @@ from .qdq.keep_float import keep_kernels
 from .qdq.lookups import look_up_codes
 from .qdq.moved_pairs import leave_out_moved
 from .qdq.newer_opset import in_opset
-from .qdq.onnx_grids import of_short_codes, opset_needed_by
+from .qdq.onnx_grids import OLDEST_OPSET, of_short_codes, opset_needed_by
 from .qdq.round_captures import round_captures
 from .qdq.share_storage import share_storage
 from .qdq.stored_products import StoredProducts, only_stored_in, stored_matrices
@@ -151,17 +151,24 @@ class _Writing:
 
     def _in_opset(self, model: Model) -> Model:
         """The model in the oldest opset that has its grids, with a note if that is not its own."""
-        stored = only_stored_in(stored_matrices(model, self.products, self.least), model)
-        needed = opset_needed_by(model, self.extension, self.in_bytes, stored)
+        if "" not in model.opset_imports:
+            return model  # there is nothing to convert; ``run`` imports the opset
+        needed = self._needed_opset(model)
         if needed > model.opset:
             self.context.notes.append(
                 f"the model was converted from opset {model.opset} to {needed}, which its grids need"
             )
         return in_opset(model, needed)
 
+    def _needed_opset(self, model: Model) -> int:
+        stored = only_stored_in(stored_matrices(model, self.products, self.least), model)
+        return opset_needed_by(model, self.extension, self.in_bytes, stored)
+
     def run(self) -> ModelProto:
         model, rewriter = self.model, self.rewriter
         with rewriter.trial():
+            if "" not in model.opset_imports:  # as of trees alone, for which any opset will do
+                rewriter.set_opset("", max(OLDEST_OPSET, self._needed_opset(model)))
             self._store_products()
             self._round()
             if self.target is not None:

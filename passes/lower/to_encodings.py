@@ -64,7 +64,7 @@ class ToEncodings(Pass):
         kept = [record for record in records if self._can_say(record, context.notes.append)]
         document = Document(self.version, kept, "the model", _arguments(records, model.quant.scheme))
         if not has_biases:
-            check_axes(document, model)
+            check_axes(document, model, "use 2.0.0, by --opt to-encodings.version=2.0.0")
         if self.layout == "layers":
             document, unnamed = by_layer(document, model)
             context.notes += [f"'{name}' lies inside a layer; left out" for name in unnamed]

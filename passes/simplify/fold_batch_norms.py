@@ -14,7 +14,7 @@ from qc.ir.tensor_ref import TensorRef
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
-from .batch_norms.affine import Affine, affine_of, constant_of, set_constant
+from .batch_norms.affine import Affine, affine_of, constant_of, is_in_training, set_constant
 from .batch_norms.forward import fold_forward
 from .batch_norms.movement import Channels, channels_of
 from .batch_norms.products import become_gemm, matrix_of
@@ -38,6 +38,9 @@ class FoldBatchNorms(Pass):
 
     A BatchNormalization for which there is no such op is folded into the one behind it, if that is a Conv of
     one group without padding, or a product by a matrix, perhaps of flattened data, and nothing else reads it.
+
+    One that measures its batch, as in training, stays. A note says so, unless its parameters are computed, as
+    those of a LayerNormalization that Keras writes so.
     """
 
     name = "fold-batch-norms"
@@ -55,6 +58,21 @@ class FoldBatchNorms(Pass):
                 affine = affine_of(graph, op) if op.is_type("BatchNormalization") else None
                 if affine is not None:
                     fold_forward(rewriter, graph, op, affine)
+        _tell_of_training(model, context)
+
+
+def _tell_of_training(model: Model, context: PassContext) -> None:
+    trained = [
+        op
+        for graph in model.graphs()
+        for op in graph.ops()
+        if op.is_type("BatchNormalization") and is_in_training(op)
+        if all(constant_of(graph, value) is not None for value in graph.op_inputs(op)[1:])
+    ]
+    if trained:
+        more = f" and {len(trained) - 1} more normalize" if len(trained) > 1 else " normalizes"
+        text = f"{trained[0].label}{more} each batch by its own mean and variance, as in training"
+        context.notes.append(f"{text}: export the model for inference (model.eval() in PyTorch)")
 
 
 def _fold(rewriter: Rewriter, graph: Graph, op: Op) -> None:

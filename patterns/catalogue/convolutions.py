@@ -15,7 +15,10 @@ _ACTIVATION_OPS = ("Relu", "Clip", "LeakyRelu", "PRelu", "Elu", "HardSwish", "Mi
 def _activated(x: Pattern) -> Pattern:
     """``x`` after a BatchNorm and an activation, either of which may be left out."""
     normalized = either(
-        op.BatchNormalization(x, ...), x * constant() + constant(), x + constant(where=_is_per_channel), x
+        op.BatchNormalization(x, ..., training_mode=0),
+        x * constant() + constant(),
+        x + constant(where=_is_per_channel),
+        x,
     )
     return _activation(normalized) | normalized
 

@@ -24,15 +24,14 @@ def weighted_heads() -> dict[str, Pattern]:
     """A weighted op alone, or followed by a bias, a batch norm, both, or a constant scale and shift."""
     x, weight, bias = value("x", where=floating), value("weight"), value("bias")
     fixed_weight, fixed_bias = constant("weight"), constant("bias")
-    parameters = _batch_norm_parameters()
     heads: dict[str, Pattern] = {}
     for name, op_type in _OPS.items():
         plain = op.MatMul(x, weight) if op_type == "MatMul" else op[op_type](x, weight, optional(bias))
         alone = op[op_type](x, fixed_weight)
         biased = (op.Reshape(alone) | alone if op_type == "MatMul" else alone) + fixed_bias
-        heads[f"{name}_bias_bn"] = op.BatchNormalization(biased, *parameters)
+        heads[f"{name}_bias_bn"] = _batch_norm(biased)
         heads[f"{name}_affine"] = _affine(plain)
-        heads[f"{name}_bn"] = op.BatchNormalization(plain, *parameters)
+        heads[f"{name}_bn"] = _batch_norm(plain)
         heads[f"{name}_bias"] = biased
         heads[name] = plain
     return heads
@@ -46,7 +45,7 @@ def elementwise_heads() -> dict[str, Pattern]:
         "sub": op.Sub(a, b),
         "mul": op.Mul(a, b),
         "affine": _affine(x),
-        "bn": op.BatchNormalization(x, *_batch_norm_parameters()),
+        "bn": _batch_norm(x),
         "average_pool": op.AveragePool(x),
         "max_pool": op.MaxPool(x),
     }
@@ -60,8 +59,10 @@ def _affine(x: Pattern) -> Pattern:
     return either(normalized + shift, scaled + shift, scaled - shift)
 
 
-def _batch_norm_parameters() -> list[Pattern]:
-    return [constant(f"bn_{name}") for name in ("scale", "bias", "mean", "variance")]
+def _batch_norm(x: Pattern) -> Pattern:
+    """A BatchNorm by known statistics; no device measures a batch within an op, as training does."""
+    parameters = [constant(f"bn_{name}") for name in ("scale", "bias", "mean", "variance")]
+    return op.BatchNormalization(x, *parameters, training_mode=0)
 
 
 def linear_groups(wanted: Collection[str] | None = None) -> tuple[Supergroup, ...]:

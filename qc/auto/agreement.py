@@ -24,6 +24,9 @@ _FEW_ROWS = 5
 # Texts along time consist of blanks to a large part, and have a few positions at least.
 _LEAST_BLANKS = 0.2
 _LEAST_POSITIONS = 4
+# Masks are 0 or 1 at most places; what is between in most is a picture, whose brightness is no probability.
+_NEAR_CERTAIN = 0.1
+_IMAGE = 4  # the rank of pictures
 _ROUNDING = 1e-3  # by which probabilities may lie beyond 0 and 1
 
 Outputs = Mapping[str, Any]
@@ -171,6 +174,9 @@ def _kind(arrays: Sequence[Any], may_have_blanks: bool) -> Kind | None:
         return TOKENS if rank == 3 else CLASSES
     numbers = np.concatenate([array.reshape(-1).astype(np.float64) for array in found])
     if numbers.min() >= -_ROUNDING and numbers.max() <= 1 + _ROUNDING:
+        certain = np.abs(numbers - 0.5) >= 0.5 - _NEAR_CERTAIN
+        if rank == _IMAGE and 2 * np.count_nonzero(certain) < numbers.size:
+            return OTHER
         if numbers.min() <= 0.5 < numbers.max():  # numbers that are all on one side decide nothing
             return YES_OR_NO if all(array.size == len(array) for array in found) else MASKS
         if rank > 2 and numbers.max() <= 0.5:

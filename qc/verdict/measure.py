@@ -18,6 +18,7 @@ from qc.ir.base.files import temporary_folder
 from qc.ir.base.shown import Shown
 from qc.ir.errors import QcError
 from qc.ir.executor import Feed
+from qc.ir.facts.op_traits import is_random
 from qc.ir.onnx.save import external_files, save_model
 from qc.ir.quant.formats import IntFormat
 from qc.outside import Outside
@@ -83,6 +84,7 @@ class Verdict(Shown):
         unmeasured: why times and memory are missing, in words; empty if they are not.
         wider_on: the target, if it has activations of 16 bits and some have fewer; empty otherwise.
         unsaturated: the target for this processor, if sums of products saturate on it; empty otherwise.
+        random: an op that makes other numbers in every run, in float as well; empty for none.
         shortened: what is left at a shorter length, if all sequences have the same; None if not measured.
     """
 
@@ -98,6 +100,7 @@ class Verdict(Shown):
     unmeasured: str = ""
     wider_on: str = ""
     unsaturated: str = ""
+    random: str = ""
     shortened: Shortened | None = None
 
 
@@ -168,7 +171,8 @@ class _Measuring:
     """A verdict while its parts are measured."""
 
     def __init__(self, compiled: Compiled, end: float, seconds: float, with_costs: bool) -> None:
-        self.verdict = Verdict(wider_on=_wider_on(compiled), unsaturated=_unsaturated(compiled))
+        unsaturated, random = _unsaturated(compiled), _random(compiled)
+        self.verdict = Verdict(wider_on=_wider_on(compiled), unsaturated=unsaturated, random=random)
         self._with_costs = with_costs
         self._compiled = compiled
         self._base_dir = compiled.ir.base_dir
@@ -296,6 +300,12 @@ def _unsaturated(compiled: Compiled) -> str:
     """The target for this processor, if sums of products saturate on it."""
     saturates = runs_here(compiled.target) and saturates_here(compiled.ir, compiled.target)
     return compiled.target.without_vnni if saturates else ""
+
+
+def _random(compiled: Compiled) -> str:
+    """An op that makes other numbers in every run; with a seed, those of two models are the same."""
+    ops = (op for graph in compiled.ir.graphs() for op in graph.ops())
+    return next((op.label for op in ops if is_random(op) and op.attribute("seed") is None), "")
 
 
 def _wider_on(compiled: Compiled) -> str:

@@ -108,6 +108,8 @@ def _poor(accuracy: Accuracy | None) -> str:
 
 def _remedy(verdict: Verdict) -> str:
     """What to do about a poor result; where there are activations of 16 bits, these come first."""
+    if verdict.random:
+        return f"{verdict.random} makes other numbers in every run, in float as well, so no two runs agree"
     if verdict.unsaturated:
         return f"sums of products saturate on this processor, which '--target {verdict.unsaturated}' is for"
     wider_on = verdict.wider_on

@@ -10,7 +10,7 @@ from onnx import ModelProto, helper
 from support.bodies import models_with_bodies
 from support.lowered import assert_lowered_alike, assert_same_results, held
 from support.models import floats, model_of, parse, random_feeds
-from support.pipelines import PLACE, apply, check, run_model
+from support.pipelines import PLACE, PLACE_SLOWER, apply, check, run_model
 from support.placement import of_weight, reason
 
 from qc.ir.facts.scopes import scopes_of
@@ -83,7 +83,8 @@ def test_what_no_sample_reaches_stays_float(method: str) -> None:
     feeds = random_feeds(model, 3)
     for feed in feeds:
         feed["c"], feed["n"] = np.asarray(True), np.asarray(0)
-    pipeline = f"{PLACE.replace(',tie-quantizers', '')},calibrate{{method={method}}},insert-qdq,to-simulation"
+    untied = PLACE_SLOWER.replace(",tie-quantizers", "")
+    pipeline = f"{untied},calibrate{{method={method}}},insert-qdq,to-simulation"
     ir, context, _ = apply(pipeline, model, feeds=feeds)
     assert held(ir, "h") and not held(ir, "s", "t", "a")
     for name in ("s", "a"):

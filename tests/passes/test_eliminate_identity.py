@@ -250,6 +250,17 @@ def test_an_input_that_lets_dropouts_drop_is_named(training: str, wanted: int) -
     assert not context.notes and [op.op_type for op in ir.graph.ops()] == ["Relu"]
 
 
+def test_dropouts_that_always_drop_are_told_of() -> None:
+    """As PyTorch exports a model in training mode."""
+    model = parse(
+        "g (float[2, 4] x) => (float[2, 4] y) <float rate = {0.5}, bool yes = {1}> {"
+        " a = Dropout(x, rate, yes)  b = Relu(a)  y = Dropout(b, rate, yes) }"
+    )
+    ir, context, _ = apply("eliminate-identity", model)
+    assert len(list(ir.graph.ops())) == 3
+    assert len(context.notes) == 1 and "export the model for inference" in context.notes[0]
+
+
 @pytest.mark.parametrize(
     ("ops", "left"),
     [

@@ -7,13 +7,15 @@ import onnx
 import pytest
 from support.lowered import BOTH, assert_lowered_alike, held
 from support.models import parse, random_feeds
-from support.pipelines import PLACE, apply, run_model
+from support.pipelines import PLACE, PLACE_SLOWER, apply, run_model
 from support.placement import of_value, of_weight, placed, reason
 
 from qc.ir.errors import UsageError
 from qc.ir.facts.scopes import scopes_of
 from qc.ir.onnx.lower import lower
 from qc.ir.quant.spec import PerChannel
+
+SLOWER = BOTH.replace(PLACE, PLACE_SLOWER)
 
 RECURRENT = """g (float[2, 4] x, int64 n) => (float[2, 3] y, float[k, 2, 4] all)
 <float[4, 4] w, float[4, 3] v> {
@@ -45,7 +47,8 @@ def test_a_start_that_others_read_keeps_its_grid() -> None:
 
 
 def test_the_state_stays_float_where_integers_only_read_it() -> None:
-    model = placed(RECURRENT.replace("next = MatMul(h, w)", "m = MatMul(h, w)  next = Tanh(m)"))
+    text = RECURRENT.replace("next = MatMul(h, w)", "m = MatMul(h, w)  next = Tanh(m)")
+    model = placed(text, pipeline=PLACE_SLOWER)
     assert held(model, "h") == held(model, "last") == held(model, "start") != []
     assert reason(model, "next").startswith("Tanh of 'next' runs in float")
 
@@ -118,7 +121,7 @@ def test_a_scan_backwards_along_another_axis() -> None:
         z = MatMul(all, v)
     }"""
     for target in ("npu", "ort-cpu"):
-        model = assert_lowered_alike(parse(text), target)
+        model = assert_lowered_alike(parse(text), target, SLOWER)
         assert held(model, "row") == held(model, "a") != held(model, "shown") == held(model, "all")
 
 
@@ -135,8 +138,7 @@ def test_bodies_in_bodies() -> None:
             }
         >
     }"""
-    model = parse(text)
-    ir = assert_lowered_alike(model)
+    ir = assert_lowered_alike(parse(text), pipeline=SLOWER)
     assert held(ir, "a", "h")
 
 
@@ -166,7 +168,7 @@ def test_a_loop_that_sometimes_does_not_run_is_calibrated_when_it_does() -> None
     feeds = random_feeds(model, 3)
     for trips, feed in enumerate(feeds):
         feed["n"] = np.asarray(trips)
-    ir, context, _ = apply(f"{PLACE},calibrate{{method=mse}}", model, feeds=feeds)
+    ir, context, _ = apply(f"{PLACE_SLOWER},calibrate{{method=mse}}", model, feeds=feeds)
     quantizer = of_value(ir, "h")
     assert quantizer is not None and quantizer.encoding is not None and not context.notes
 

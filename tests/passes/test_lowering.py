@@ -175,10 +175,23 @@ def test_the_encodings_of_a_tensor_with_several_grids() -> None:
         y = Concat<axis = 1>(a, b) z = Abs(a) }"""
     model = parse(text)
     _, context, _ = apply(f"{PLACE},calibrate,to-encodings", model, "npu", random_feeds(model))
-    assert context.notes == ["'a' has several grids; the encodings file holds that of 'a'"]
+    assert context.notes == [
+        "the encodings file has one grid for each tensor, which leaves out that of 'a' into Concat of 'y'"
+    ]
     document = json.loads(str(context.artifacts["encodings"].payload))
     names = [entry["name"] for entry in document["activation_encodings"]]
     assert sorted(names) == ["a", "b", "x", "y", "z"]
+
+
+def test_an_axis_that_a_file_cannot_say_is_told_with_the_option() -> None:
+    """One window for a transform by a convolution and for its way back."""
+    text = """g (float[1, 1, 32] x) => (float[1, 1, 32] y) <float[6, 1, 4] w> {
+        a = Conv<strides = [4]>(x, w)  b = Tanh(a)  y = ConvTranspose<strides = [4]>(b, w) }"""
+    model, feeds = parse(text), random_feeds(parse(text))
+    pipeline = "configure-quantizers{config=htp_v73},calibrate-as-aimet,to-encodings"
+    with pytest.raises(UsageError, match=r"'w' has scales .* --opt to-encodings.version=2.0.0"):
+        apply(pipeline, model, feeds=feeds)
+    assert "encodings" in apply(f"{pipeline}{{version=2.0.0}}", model, feeds=feeds)[1].artifacts
 
 
 def test_sparse_weights_are_quantized_as_dense_ones() -> None:
@@ -278,6 +291,24 @@ def test_the_opset_stays_where_it_can() -> None:
     model = parse(f'<ir_version: 8, opset_import: ["" : 17]>{CONV}')
     context = apply(f"{QUANTIZE},insert-qdq", model, "ort-cpu", random_feeds(model))[1]
     assert artifact(context, "qdq").opset_import[0].version == 17 and not context.notes
+
+
+@pytest.mark.parametrize(("activation", "opset"), [("uint8", 10), ("float8e4m3fn", 19)])
+def test_a_model_without_ops_of_onnx_gets_an_opset(activation: str, opset: int) -> None:
+    """As models of trees are, which import the domain of classical models alone."""
+    model = parse(
+        '<ir_version: 8, opset_import: ["ai.onnx.ml" : 1]>'
+        'g (float[1, 4] x) => (float[1, 4] y) { y = ai.onnx.ml.Normalizer <norm = "L1"> (x) }'
+    )
+    ir = lift(model)
+    spec = QuantSpec.of(activation)
+    quantizer = ir.quant.place(Site(value(ir, "x")), spec, "by hand")
+    ir.quant.calibrate(quantizer, Encoding(spec, np.asarray(0.01), np.asarray(0)), "by hand")
+    made = artifact(apply("insert-qdq", ir, "ort-cpu")[1], "qdq")
+    assert {one.domain: one.version for one in made.opset_import} == {"": opset, "ai.onnx.ml": 1}
+    assert [node.op_type for node in made.graph.node] == ["QuantizeLinear", "DequantizeLinear", "Normalizer"]
+    feed = {"x": np.float32([[0, 0.5, 1, 2]])}
+    assert run_model(made, feed)["y"].shape == (1, 4)
 
 
 def test_a_grid_of_one_reader_is_carried_over() -> None:

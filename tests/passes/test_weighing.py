@@ -14,6 +14,7 @@ from support.pipelines import PLACE, apply, artifact, run_model
 from support.placement import of_value, of_weight, op, reason
 
 from qc.ir.errors import UsageError
+from qc.ir.quant_table import Site
 from qc.passes.framework.target import load_target
 from qc.passes.framework.target_costs import nanoseconds
 from qc.passes.quantize.placement.work import work_of
@@ -138,6 +139,25 @@ def test_many_products_of_one_small_row_stay_float() -> None:
 def test_what_nobody_notices_runs_in_integers() -> None:
     model, _, _ = apply(PLACE, parse(unrolled(1, 32)))
     assert of_value(model, "h0") is not None
+
+
+LOOP = """g (float[N, {0}] x, int64 n) => (float[N, {0}] y) <float[{0}, {0}] w> {{
+    c = Exp(x)
+    y = Loop(n, , c) <body = step (int64 i, bool k, float[M, {0}] h) => (bool d, float[M, {0}] next) {{
+        d = Identity(k)
+        m = MatMul(h, w)
+        next = Tanh(m)
+    }}>
+}}"""
+
+
+@pytest.mark.parametrize(("width", "runs"), [(32, False), (1024, True)])
+def test_a_loop_does_in_every_round_what_is_slower_in_integers(width: int, runs: bool) -> None:
+    """One small product is noticed by nobody, and a free batch has another name in a body."""
+    model, _, _ = apply(PLACE, parse(LOOP.format(width)))
+    body = next(graph for graph in model.graphs() if graph.parent is not None)
+    state = next(one for one in body.values() if one.name == "h")
+    assert (model.quant.get(Site(state)) is not None) == runs
 
 
 @pytest.mark.parametrize(("width", "runs"), [(136, False), (168, True)])

@@ -106,6 +106,19 @@ def test_a_shared_or_exposed_result_of_the_weighted_op_stays_outside(graph_of):
     assert found(graph_of, body, outputs="y b") == [("conv_bn", 2)]
 
 
+@pytest.mark.parametrize(
+    ("opset", "trained"),
+    [
+        (17, "b, m, v = BatchNormalization<training_mode = 1>(a, g, g, g, g)"),
+        (13, "b, m, v, sm, sv = BatchNormalization(a, g, g, g, g)"),
+    ],
+)
+def test_a_batch_norm_in_training_stays_outside(graph_of, opset, trained):
+    """It measures its batch, so no device computes it within the convolution."""
+    assert found(graph_of, f"a = Conv(x, w); {trained}; y = Relu(b)", opset=opset) == []
+    assert found(graph_of, f"a = Conv(x, w); b = {BN.format('a')}; y = Relu(b)", opset=opset) != []
+
+
 def test_integer_arithmetic_is_left_alone(graph_of):
     assert found(graph_of, "a = Add(x, x); y = Relu(a)", inputs="int32[4] x", opset=14) == []
 

@@ -177,6 +177,21 @@ def test_what_is_slower_or_takes_more_memory_has_a_cause_and_a_command() -> None
     assert verdict_notes(replace(good, latency=noisy)) == [], "rounds differ by more than that"
 
 
+@pytest.mark.parametrize(("seed", "is_told"), [("", True), ("seed = 1.0, ", False)])
+def test_no_recipe_mends_random_outputs(seed: str, is_told: bool) -> None:
+    """A policy that draws its action; seeded, both models draw the same one."""
+    model = parse(f"""g (float[1, 8] x) => (float[1, 8] y) <float[8, 8] w> {{
+        m = MatMul(x, w)
+        n = RandomNormalLike<{seed}scale = 50.0>(m)
+        y = Add(m, n)
+    }}""")
+    feeds = random_feeds(model, 8)
+    compiled = qc_package.compile(model, "w8a8{insert-quantizers.slower=integer}", data=feeds, threads=1)
+    warnings = verdict_warnings(qc_package.measure_verdict(compiled, feeds))
+    assert any("makes other numbers in every run" in warning for warning in warnings) == is_told
+    assert not any("qc auto" in warning for warning in warnings)
+
+
 def test_the_cause_of_time_is_what_was_added_or_the_integer_kernels() -> None:
     ops = (CheckedOp("Conv 'c'", "Conv", "integer", "QLinearConv", "a", seconds=8.0),)
     rest = (("QuantizeLinear", 1.0), ("DequantizeLinear", 0.5), ("Shape", 0.5))

@@ -18,8 +18,9 @@ def estimated_shapes(model: Model, context: PassContext, free_length: int) -> Sh
     """The shapes of tensors: as declared, and where dimensions are free as they are on the first sample.
 
     The first dimension of an input counts as 1 where it alone is free, as batches usually are, and all shapes
-    follow from it. Without data others count as ``free_length``. Inside bodies only shapes without free
-    dimensions are known.
+    follow from it. Without data others count as ``free_length``. Inside bodies a dimension has the length of
+    one of the same name outside, and a first one counts as 1 where it alone is left; other shapes with free
+    dimensions are not known there.
     """
     free = [
         value.name for value in model.graph.values() if value.is_float and _whole(value.type.shape) is None
@@ -30,6 +31,7 @@ def estimated_shapes(model: Model, context: PassContext, free_length: int) -> Sh
         given = [value for value in model.graph.inputs if value.const is None]
         if not all(map(_has_free_batch_alone, given)) or any(name not in assumed for name in free):
             assumed = _on_first_sample(model, context, free) or assumed
+    named = _named_lengths(model, assumed)
 
     def shape_of(value: Value | None) -> Shape | None:
         if value is None:
@@ -38,9 +40,19 @@ def estimated_shapes(model: Model, context: PassContext, free_length: int) -> Sh
         given = original.const.shape if original.const is not None else _whole(original.type.shape)
         if given is None and original.graph is model.graph:
             given = assumed.get(original.name)
+        elif given is None and original.type.shape:
+            first, *others = (named.get(length, length) for length in original.type.shape)
+            given = _whole((first if isinstance(first, int) else 1, *others))
         return given
 
     return shape_of
+
+
+def _named_lengths(model: Model, assumed: Mapping[str, Shape]) -> dict[int | str | None, int]:
+    """The lengths that free dimensions of the main graph have by their names."""
+    shapes = [(value.type.shape or (), assumed.get(value.name, ())) for value in model.graph.values()]
+    pairs = [pair for names, lengths in shapes for pair in zip(names, lengths, strict=False)]
+    return {name: length for name, length in pairs if isinstance(name, str)}
 
 
 def _whole(shape: tuple[int | str | None, ...] | None) -> Shape | None:

@@ -10,7 +10,7 @@ from math import prod
 import networkx as nx
 
 from qc.ir.facts.op_traits import is_parameter, reads_shape_only
-from qc.ir.graph import Op, Value
+from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 
 from ...framework.context import PassContext
@@ -23,6 +23,7 @@ from .work import BLOCKED, ELEMENTWISE, ShapeOf, work_of
 
 _FLOAT = "float"  # what makes the inputs of a model, and reads its results
 _PER_NANOSECOND = 1000  # costs are whole numbers of picoseconds
+_ROUNDS = 16  # of a loop: fewer than most have, and enough for what each of them loses
 _IMAGE = 4  # the rank of tensors for which convolutions have a layout of their own
 
 
@@ -163,8 +164,8 @@ class Weighing:
             work = work_of(op, self._shape_of, self._costs.lanes)
             kernel = self._costs.kernels.get(work.kind) if work is not None else None
             if work is not None and kernel is not None:
-                integers += _picoseconds(kernel.integers, work.amounts)
-                floats += _picoseconds(kernel.floats, work.amounts)
+                integers += _runs(op.graph) * _picoseconds(kernel.integers, work.amounts)
+                floats += _runs(op.graph) * _picoseconds(kernel.floats, work.amounts)
         return integers, floats
 
     def _follows(self, unit: Unit) -> bool:
@@ -266,10 +267,10 @@ class Weighing:
             self._labels.add_cost(readers[0], source, NEVER)
 
     def _source(self, value: Value) -> Hashable | None:
-        """What makes a tensor; None for what comes into a body, or out of one."""
+        """What makes a tensor; None for what comes out of a body. A loop hands floats to its rounds."""
         producer = value.original.graph.producer(value.original)
         if producer is None:
-            return _FLOAT if value.original.graph.parent is None else None
+            return _FLOAT
         return self._units.unit_of(producer) if producer not in self._units.scopes.branch_edges else None
 
     def _readers(self, value: Value) -> Iterator[Hashable]:
@@ -285,14 +286,23 @@ class Weighing:
     def _rounding(self, value: Value, costs: Nanoseconds) -> int:
         """The cost of a quantize or dequantize op."""
         shape = self._shape_of(value)
-        return _picoseconds(costs, {"op": 1, "made": prod(shape)}) if shape is not None else 0
+        once = _picoseconds(costs, {"op": 1, "made": prod(shape)}) if shape is not None else 0
+        return _runs(value.original.graph) * once
 
     def _moving(self, value: Value) -> int:
         """The cost of another layout for a tensor."""
         shape = self._shape_of(value)
         if shape is None or len(shape) != _IMAGE:
             return 0
-        return _picoseconds(self._costs.dequantize, {"layout": prod(shape)})
+        return _runs(value.original.graph) * _picoseconds(self._costs.dequantize, {"layout": prod(shape)})
+
+
+def _runs(graph: Graph) -> int:
+    """How often the ops of a graph run, as far as loops around it tell."""
+    around = graph.parent
+    if around is None:
+        return 1
+    return (_ROUNDS if around.is_type("Loop", "Scan") else 1) * _runs(around.graph)
 
 
 def _has_layout(node: Hashable) -> bool:

@@ -62,6 +62,13 @@ def _is_alone(graph: Graph, value: Value | None) -> bool:
     return True
 
 
+def is_in_training(op: Op) -> bool:
+    """Whether a BatchNormalization measures its batch; before opset 14 further outputs say so."""
+    return bool(op.attribute("training_mode", 0)) or any(
+        value is not None for value in op.graph.op_outputs(op)[1:]
+    )
+
+
 def affine_of(graph: Graph, op: Op) -> Affine | None:
     """What a BatchNormalization with constant parameters does; None for one that is being trained.
 
@@ -69,8 +76,8 @@ def affine_of(graph: Graph, op: Op) -> Affine | None:
         ModelError: it makes NaN or infinity of finite data.
     """
     parameters = [constant_of(graph, value) for value in graph.op_inputs(op)[1:5]]
-    if op.attribute("training_mode", 0) or any(value is not None for value in graph.op_outputs(op)[1:]):
-        return None  # before opset 14, having the running mean as an output is what says training
+    if is_in_training(op):
+        return None
     shapes = {parameter.shape if parameter is not None else None for parameter in parameters}
     if len(parameters) != 4 or len(shapes) != 1 or None in shapes:
         return None

@@ -6,11 +6,17 @@ from qc.ir.graph import Op
 
 _TRAINING = 2  # the input that tells whether it drops numbers, from opset 12 on
 
+_IN_TRAINING = (
+    "a Dropout drops other numbers in every run, as in training: export the model for inference "
+    "(model.eval() in PyTorch)"
+)
+
 
 def advice(op: Op) -> str:
-    """Which value of an input keeps a Dropout from dropping numbers, in words; empty without such an input.
+    """What keeps a Dropout from dropping numbers, in words; empty where that is not known.
 
-    Models of Flax and Equinox have such an input, for a training and an inference mode.
+    Models of Flax and Equinox have an input for a training and an inference mode; PyTorch writes a constant
+    for the mode in which it exports.
     """
     current, wanted = op.graph.op_inputs(op)[_TRAINING] if op.num_inputs > _TRAINING else None, 0
     while current is not None:
@@ -18,12 +24,10 @@ def advice(op: Op) -> str:
         producer = current.graph.producer(current)
         if producer is None:
             is_input = current.graph.is_input(current) and current.graph.parent is None
-            mend = f"--fix-input {current.name}={wanted} leaves it out"
-            return (
-                f"a Dropout drops numbers at random as the input '{current.name}' says: {mend}"
-                if is_input
-                else ""
-            )
+            if is_input:
+                mend = f"--fix-input {current.name}={wanted} leaves it out"
+                return f"a Dropout drops numbers at random as the input '{current.name}' says: {mend}"
+            return _IN_TRAINING if current.const is not None else ""
         if not producer.is_type("Cast", "Identity", "Not", "Reshape", "Squeeze"):
             return ""
         wanted = 1 - wanted if producer.is_type("Not") else wanted
