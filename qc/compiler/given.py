@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from qc.ir.errors import UsageError, a_type
@@ -27,9 +27,9 @@ def normalized(fields: Mapping[str, Any]) -> dict[str, Any]:
         if fields[name] is not None and not _has(fields[name], methods):
             raise UsageError(f"{name}= takes what {what}, not {a_type(fields[name])}")
     precision = fields["precision"]
-    is_several = isinstance(precision, Iterable) and not isinstance(precision, str)
+    is_several = precision is None or (isinstance(precision, Iterable) and not isinstance(precision, str))
     return {
-        "precision": tuple(precision) if is_several else precision,
+        "precision": listed(precision) if is_several else precision,
         "instruments": _instruments(fields["instruments"]),
         **{name: _texts(name, fields[name]) for name in ("fix_shapes", "fix_inputs")},
     }
@@ -64,6 +64,15 @@ def listed(given: Any) -> tuple[Any, ...]:
         return tuple(f"{key}={value}" if isinstance(key, str) else key for key, value in given.items())
     is_several = isinstance(given, Iterable) and not isinstance(given, str | bytes | bytearray)
     return tuple(given) if is_several else (given,)
+
+
+def check_names(targets: Sequence[str]) -> None:
+    """Raises UsageError if there is no target, or two have one name."""
+    if not targets:
+        raise UsageError("there is no target to compile for: name at least one")
+    for name in targets:
+        if targets.count(name) > 1:
+            raise UsageError(f"two targets are named '{name}'; results are known by that name")
 
 
 def _has(given: object, methods: Iterable[str]) -> bool:
