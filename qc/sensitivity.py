@@ -26,6 +26,7 @@ from qc.runtime.evaluation.judge import judge
 from qc.runtime.evaluation.simulation import OFF
 
 from .compiler.compiled import Compiled, check_compiled
+from .compiler.given import check_services
 from .options import check_number
 from .outside import Outside
 from .progress import progress_here
@@ -112,6 +113,7 @@ def measure_sensitivity(
             than those of the float model.
     """
     check_compiled(compiled, "measure_sensitivity")
+    check_services({"progress": progress})
     if samples is not None:
         check_number("samples", samples, 1, sys.maxsize)
     whole = compiled.open_simulation(settable_weights=True, float_biases=True, threads=threads, device=device)

@@ -35,6 +35,7 @@ MISTAKES: list[tuple[Callable[[Any], object], str]] = [
         lambda made: qc.measure_sensitivity(made, FEEDS, threads=0),
         "threads=0 is not a whole number of at lea",
     ),
+    (lambda made: qc.measure_sensitivity(made, FEEDS, progress=3), "progress= takes what shows progress, se"),
     (
         lambda made: qc.measure_verdict("m.onnx", FEEDS),
         "measure_verdict() takes the result of qc.compile(), n",
