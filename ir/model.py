@@ -12,6 +12,7 @@ from .analysis import STRUCTURE
 from .base.names import Names
 from .base.shown import Shown
 from .context import ModelContext
+from .errors import UsageError, a_type
 from .graph import Graph, Op, Region
 from .journal import MATCH, Journal, Remark
 from .quant_table import QuantTable
@@ -96,3 +97,10 @@ class Model(ModelContext, Shown):
         ops = (op.name for op in self.ops())
         with self.transaction.atomic():
             self.transaction.set((), self, "names", Names(chain(values, ops)))
+
+
+def check_lifted(given: object) -> None:
+    """Raises UsageError for what is no model of the IR, such as the result of a compilation around it."""
+    if not isinstance(given, Model):
+        hint = "its .ir is one" if isinstance(getattr(given, "ir", None), Model) else "qc.ir.lift() makes one"
+        raise UsageError(f"a qc.ir.Model is due here, not {a_type(given)}; {hint}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from itertools import zip_longest
 from typing import NamedTuple
 
 import onnx
@@ -46,11 +47,24 @@ def _problems(model: Model) -> Iterator[str]:
     except CycleError as error:
         yield str(error)
         return
+    yield from _interface_problems(model)
     for graph in graphs:
         yield from _structure_problems(graph)
         yield from _made_problems(graph)
     yield from _region_problems(model)
     yield from _quantizer_problems(model)
+
+
+def _interface_problems(model: Model) -> Iterator[str]:
+    """Outputs keep their names and their order, by which results are told apart."""
+    declared = [info.name for info in model.origin.graph.output]
+    found = [value.name if value is not None else "" for value in model.graph.outputs]
+    for name, other in zip_longest(declared, found):
+        if name != other:
+            lacks = (
+                f"'{name}' is no output of it any more" if name is not None else f"'{other}' is a new output"
+            )
+            yield f"the interface of the model is another one: {lacks}"
 
 
 def _structure_problems(graph: Graph) -> Iterator[str]:

@@ -119,6 +119,8 @@ def dumps(file: PipelineFile) -> str:
     lines += ["[pipeline]", f"name = {toml_value(file.name)}"]
     if file.description:
         lines.append(f"description = {toml_value(file.description)}")
+    if not file.pipeline.steps:
+        lines.append('passes = ""')
     _write_steps(file.pipeline.steps, "pass", lines)
     return "\n".join(lines) + "\n"
 

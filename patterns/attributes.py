@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache, partial
+from numbers import Integral, Real
 from typing import Any
 
 import onnx
 from onnx import helper
 
-from qc.ir.errors import nearest
+from qc.ir.errors import UsageError, nearest
 from qc.ir.facts.constants import constant_data
 from qc.ir.facts.op_table import traits_of
 from qc.ir.facts.op_traits import traits
@@ -71,6 +73,44 @@ def normalized(op: Op, name: str, found: Any, inputs: Inputs) -> Any:
         axes = tuple(axis + rank if axis < 0 else axis for axis in found)
         return tuple(sorted(axes)) if traits(op).axes_are_set else axes
     return found + rank if isinstance(found, int) and found < 0 else found
+
+
+def check_names(op_types: Sequence[str], domain: str, attributes: Iterable[str]) -> None:
+    """Raises UsageError for ops or attributes that ONNX has in no version; other domains may have any."""
+    if not op_types:
+        raise UsageError("a pattern names no op")
+    for op_type in op_types if not domain else ():
+        known = known_attributes(op_type)
+        if known is None:
+            raise UsageError(
+                f"a pattern names the op '{op_type}', which ONNX does not have{nearest_op_type(op_type)}"
+            )
+        for name in attributes:
+            if name not in known:
+                raise UsageError(f"a pattern names the attribute '{name}', which {op_type} does not have")
+
+
+def plain_test(name: str, test: object) -> Any:
+    """What an attribute is compared with, in the form of :func:`normalized`.
+
+    Raises:
+        UsageError: it is neither a number, a text, nor a list of numbers, so no attribute is equal to it.
+    """
+    if isinstance(test, (list, tuple)) and all(isinstance(item, Real) for item in test):
+        return tuple(map(plain_number, test))
+    if isinstance(test, Real):
+        return plain_number(test)
+    if isinstance(test, str):
+        return test
+    raise UsageError(
+        f"a pattern compares the attribute '{name}' with {test!r}, which is neither a number, a text, a list "
+        "of numbers, nor attribute(...)"
+    )
+
+
+def plain_number(number: Real) -> int | float:
+    """A number of Python, for one of numpy as well."""
+    return int(number) if isinstance(number, Integral) else float(number)
 
 
 def scalar_of(data: TensorRef) -> float | None:

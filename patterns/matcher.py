@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from qc.ir.errors import UsageError
+from qc.ir.errors import UsageError, a_type
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 
@@ -238,7 +238,12 @@ def find_all(
     Raises:
         UsageError: a pattern whose root is not an op, or a model in place of a graph.
     """
-    if isinstance(graph, Model):
-        raise UsageError("patterns match in a graph: take model.graph, or each of model.graphs()")
+    if not isinstance(graph, Graph):
+        hint = (
+            "take model.graph, or each of model.graphs()"
+            if isinstance(graph, Model)
+            else "qc.ir.lift() makes one"
+        )
+        raise UsageError(f"patterns match in a qc.ir.Graph, not in {a_type(graph)}: {hint}")
     several = [patterns] if isinstance(patterns, AnyPattern) else patterns
     return Matcher(graph, several).find_all(taken)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from types import EllipsisType
 from typing import TypeVar
 
@@ -33,7 +34,7 @@ from qc.ir.errors import UsageError
 from qc.ir.graph import Value
 from qc.ir.tensor_ref import TensorRef
 
-from .attributes import known_attributes, nearest_op_type
+from .attributes import check_names, plain_number, plain_test
 from .notation import Writer, call, text_of
 
 Number = int | float
@@ -55,6 +56,7 @@ class Pattern:
     """Base of all patterns. Identity is the object: the same object means the same value of the graph."""
 
     name: str
+    __array_ufunc__ = None  # or numbers of numpy would take it for one of theirs
 
     __add__, __radd__ = _infix("Add"), _reflected("Add")
     __sub__, __rsub__ = _infix("Sub"), _reflected("Sub")
@@ -205,6 +207,8 @@ class OpPattern(Pattern):
 
     def __getitem__(self, index: int) -> Output:
         """Output ``index`` of the same op."""
+        if not isinstance(index, int) or index < 0:
+            raise UsageError(f"outputs of a pattern are counted from 0, and {index!r} is none")
         return Output(self, index)
 
     __iter__ = None  # or Python would take outputs for the items of an endless sequence
@@ -306,6 +310,8 @@ def optional(pattern: Pattern | Number) -> Alternatives:
 
 def choice(name: str, options: Mapping[str, Pattern]) -> Alternatives:
     """Alternatives with names: a match says under ``choices[name]`` which one it took."""
+    if not options:
+        raise UsageError(f"the choice '{name}' has no options")
     return Alternatives(tuple(options.values()), tuple(options), name)
 
 
@@ -325,12 +331,14 @@ def attribute(name: str, where: Callable[[object], bool] | None = None) -> Attri
 
 def as_pattern(item: Pattern | Number | None) -> Pattern:
     """A pattern as it is, a number as a constant, None as an input that is left out."""
+    if isinstance(item, Results):
+        raise UsageError("several results are the whole of a pattern, and no part of one")
     if isinstance(item, Pattern):
         return item
     if item is None:
         return Absent()
-    if isinstance(item, (int, float)):
-        return Constant("", item)
+    if isinstance(item, Real):
+        return Constant("", plain_number(item))
     raise UsageError(f"a pattern, a number or None was expected in a pattern, not {item!r}")
 
 
@@ -373,24 +381,16 @@ def _make(
 ) -> OpPattern:
     open_ended = bool(inputs) and inputs[-1] is ...
     given = inputs[:-1] if open_ended else inputs
-    for op_type in op_types if not domain else ():
-        known = known_attributes(op_type)
-        if known is None:
-            raise UsageError(
-                f"a pattern names the op '{op_type}', which ONNX does not have{nearest_op_type(op_type)}"
-            )
-        for name in attributes:
-            if name not in known:
-                raise UsageError(f"a pattern names the attribute '{name}', which {op_type} does not have")
-    tests = tuple((name, _as_test(test)) for name, test in attributes.items())
+    check_names(op_types, domain, attributes)
+    tests = tuple((name, _as_test(name, test)) for name, test in attributes.items())
     patterns = tuple(as_pattern(item) for item in given if item is not ...)
     if len(patterns) != len(given):
         raise UsageError(f"'...' must be the last input of the pattern of {op_types[0]}")
     return OpPattern(op_types, patterns, open_ended, tests, domain)
 
 
-def _as_test(test: AttributeTest | Sequence[Number]) -> AttributeTest:
-    return tuple(test) if isinstance(test, (list, tuple)) else test  # type: ignore[return-value]
+def _as_test(name: str, test: AttributeTest | Sequence[Number]) -> AttributeTest:
+    return test if isinstance(test, Attribute) else plain_test(name, test)
 
 
 op = Vocabulary()

@@ -16,7 +16,7 @@ from qc.ir.facts.op_traits import bias_port, is_parameter, reads_shape_only, wei
 from qc.ir.facts.products import is_product, multiplications, trips
 from qc.ir.facts.scopes import CONTROL_FLOW, distinct_names
 from qc.ir.graph import Graph, Op, Value
-from qc.ir.model import Model
+from qc.ir.model import Model, check_lifted
 from qc.ir.quant.formats import Format, has_limits, parse_format
 from qc.ir.quant.spec import Quantizer
 from qc.passes.framework.target import Target
@@ -163,7 +163,11 @@ def coverage_of(
         model: the model, its supergroups matched for the target.
         target: the target, which tells what ops take without a grid, as they run as one with what makes it.
         dynamic: the labels of products that were lowered so that they quantize their data in every run.
+
+    Raises:
+        UsageError: ``model`` is none.
     """
+    check_lifted(model)
     formats: Counter[str] = Counter()
     unquantized = []
     inner = 0

@@ -9,12 +9,12 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto, TensorProto
 
-from qc.ir.errors import ModelError, UsageError, a_type
+from qc.ir.errors import ModelError, UsageError
 from qc.ir.facts.runtime_ops import MAIN_DOMAINS
 from qc.ir.model import Model
 from qc.ir.onnx.conversion import converted
 from qc.ir.onnx.lift import lift
-from qc.ir.onnx.load import load_model, model_folder, read_file
+from qc.ir.onnx.load import check_model_or_path, load_model, model_folder, read_file
 from qc.ir.onnx.lower import lower
 from qc.ir.onnx.protos import model_tensors, walk_nodes, without_weights
 from qc.ir.onnx.repair import is_untyped, repaired
@@ -44,9 +44,7 @@ def read_model(model: ModelProto | str | Path, base_dir: Path | None = None) -> 
     """
     if isinstance(model, Model):
         raise UsageError("a model is read already; qc.ir.lower(model) gives it as an onnx.ModelProto")
-    if not isinstance(model, ModelProto | str | Path):
-        hint = "; its .model is one" if isinstance(getattr(model, "model", None), ModelProto) else ""
-        raise UsageError(f"a model is an onnx.ModelProto or the path of a file, not {a_type(model)}{hint}")
+    check_model_or_path(model)
     if isinstance(model, ModelProto):
         given, label = model, "the model"
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -24,7 +25,9 @@ from qc.runtime import (
 from qc.runtime.evaluation.judge import judge
 from qc.runtime.evaluation.simulation import OFF
 
-from .compiler.compiled import Compiled
+from .compiler.compiled import Compiled, check_compiled
+from .compiler.given import check_services
+from .options import check_number
 from .outside import Outside
 from .progress import progress_here
 from .rendering.table import Column, Table, text
@@ -103,14 +106,16 @@ def measure_sensitivity(
         progress: where it shows how far it is.
 
     Raises:
-        UsageError: nothing can be turned on and off, no output is a float tensor, ``samples`` is below 1, or
-            there is no such device.
+        UsageError: ``compiled`` is none, nothing can be turned on and off, no output is a float tensor,
+            ``samples`` or ``threads`` is below 1, or there is no such device.
         QcError: CUDA is asked for but cannot be used.
         DataError: the data does not fit the model, there is none, or on all of it outputs have other lengths
             than those of the float model.
     """
-    if samples is not None and samples < 1:
-        raise UsageError(f"samples is {samples}, and must be at least 1")
+    check_compiled(compiled, "measure_sensitivity")
+    check_services({"progress": progress})
+    if samples is not None:
+        check_number("samples", samples, 1, sys.maxsize)
     whole = compiled.open_simulation(settable_weights=True, float_biases=True, threads=threads, device=device)
     if not whole.quantizers:
         raise UsageError(

@@ -12,7 +12,7 @@ from onnx import ModelProto
 
 from qc.ir.base.extras import install_command
 from qc.ir.base.files import atomic_write
-from qc.ir.errors import UsageError
+from qc.ir.errors import UsageError, a_type
 from qc.ir.facts.weights import QuantizedWeight, Weights, weights_of
 from qc.ir.quant.formats import FloatFormat
 from qc.passes import PassContext
@@ -49,10 +49,12 @@ def save_weights(weights: Mapping[str, QuantizedWeight], path: str | Path, packe
         packed: pack codes of 2 and 4 bits into bytes, in one dimension, the first code in the lowest bits.
 
     Raises:
-        UsageError: another suffix, a file that cannot be written, or no package ``safetensors``.
+        UsageError: what is no weights by name, another suffix, a file that cannot be written, or no package
+            ``safetensors``.
     """
     path = Path(path)
     check_suffix(path)
+    _check_weights(weights)
     metadata = json.dumps({name: _description(weight, packed) for name, weight in weights.items()})
     with atomic_write(path) as file:
         if path.suffix == ".npz":
@@ -66,6 +68,15 @@ def check_suffix(path: Path) -> None:
     """Raises UsageError if the suffix names no format that weights are written in."""
     if path.suffix not in SUFFIXES:
         raise UsageError(f"cannot write weights to '{path}': its suffix must be {' or '.join(SUFFIXES)}")
+
+
+def _check_weights(given: object) -> None:
+    """Raises UsageError for what is no dictionary of quantized weights."""
+    one = given
+    if isinstance(given, Mapping):
+        one = next((weight for weight in given.values() if not isinstance(weight, QuantizedWeight)), None)
+    if one is not None:
+        raise UsageError(f"weights are given by name, as Compiled.weights has them, not as {a_type(one)}")
 
 
 def _arrays(weights: Mapping[str, QuantizedWeight], packed: bool) -> dict[str, np.ndarray]:

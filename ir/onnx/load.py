@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, StringStringEntryProto, TensorProto, numpy_helper
 
 from ..base.garbage import free_models
-from ..errors import ModelError, reason_of
+from ..errors import ModelError, UsageError, a_type, reason_of
 from ..tensor_ref import TensorRef
 from .protos import model_tensors
 from .repair import repaired
@@ -38,6 +38,13 @@ def load_model(path: str | Path) -> ModelProto:
     return repaired(read_file(path)).model
 
 
+def check_model_or_path(model: object) -> None:
+    """Raises UsageError for what is neither a model nor the path of one."""
+    if not isinstance(model, ModelProto | str | os.PathLike):
+        hint = "; its .model is one" if isinstance(getattr(model, "model", None), ModelProto) else ""
+        raise UsageError(f"a model is an onnx.ModelProto or the path of a file, not {a_type(model)}{hint}")
+
+
 def _beside(path: Path) -> str:
     """`` (did you mean 'x.onnx'?)`` for the ONNX file in its folder that is called most alike."""
     with suppress(OSError):  # there may be no such folder, or none that may be read
@@ -54,9 +61,11 @@ def read_file(path: str | Path) -> ModelProto:
     symbolic link, the locations of external data become relative to :func:`model_folder`.
 
     Raises:
+        UsageError: ``path`` is none.
         ModelError: the file is missing, is not an ONNX model, or is truncated; or it is a link, and its
             external data lies neither in the folder of the link nor in that of the file behind it.
     """
+    check_model_or_path(path)
     path = Path(path)
     if not path.exists():
         address = re.match(r"\w{2,}:/", str(path))

@@ -19,7 +19,7 @@ from onnx import (
 
 from ..facts.constants import FREE_INITIALIZERS
 from ..graph import Graph, Op, Value
-from ..model import Model
+from ..model import Model, check_lifted
 from .protos import GRAPH_TYPES, copy_fields
 from .stored_types import fits, in_stored_types
 from .types import declare, type_of
@@ -34,7 +34,11 @@ def lower(model: Model, *, as_declared: bool = True) -> ModelProto:
     Args:
         as_declared: give interface and constants the types that the model declares and stores them in,
             with Cast ops beside them; else those that the graph computes in.
+
+    Raises:
+        UsageError: ``model`` is none of the IR.
     """
+    check_lifted(model)
     with in_stored_types(model) if as_declared else nullcontext():
         return _lower(model)
 

@@ -47,7 +47,7 @@ def read_encodings(path: str | Path) -> Document:
     if path.stat().st_size > _LARGEST_FILE:
         raise UsageError(f"encodings file '{path}' is larger than 1 GB")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors on Windows put a mark in front
     except OSError as error:
         raise UsageError(f"encodings file '{path}' cannot be read: {reason_of(error)}") from error
     except UnicodeDecodeError as error:

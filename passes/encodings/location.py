@@ -139,6 +139,8 @@ def _block_grid(
         return None
     integers = record.block_scales if record.block_scales is not None else record.scale
     channels = shape[channel]
+    if record.block_scales is not None and record.scale.size not in (1, channels):
+        return None
     blocks, rest = divmod(integers.size, channels) if channels else (0, 1)
     if rest or not blocks or shape[inner] % blocks:
         return None

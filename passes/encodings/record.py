@@ -142,6 +142,8 @@ def integer_record(
     format = IntFormat.of_width(bits, signed=symmetric)
     zero_point = format.lowest - offset
     check_zero_point(entry, "offset", format, zero_point)
+    if more.get("granularity") == "two-level":
+        check_middle(entry, "offset", format, zero_point)
     return TensorRecord(name, format, symmetric=symmetric, scale=scale, zero_point=zero_point, **more)
 
 
@@ -155,3 +157,13 @@ def check_zero_point(entry: Fields, key: str, format: Format, zero_point: np.nda
     if outside.size:
         codes = f"those of {format} are {format.lowest} to {format.highest}"
         raise entry.error(key, f"gives zero the code {outside.flat[0]:.17g}, but {codes}")
+
+
+def check_middle(entry: Fields, key: str, format: Format, zero_point: np.ndarray) -> None:
+    """Raises UsageError about the field ``key`` unless zero is the middle code, as in two-level blocks."""
+    middle = format.middle if isinstance(format, IntFormat) else 0
+    if np.any(zero_point != middle):
+        shown = zero_point[zero_point != middle].flat[0]
+        raise entry.error(
+            key, f"gives zero the code {shown:g} of {format}; two-level blocks are symmetric, with {middle}"
+        )

@@ -50,16 +50,22 @@ def _read_entry(name: str, entry: Fields) -> TensorRecord:
     bits, symmetric = entry.integer("bw", 2, 32), entry.boolean("is_sym")
     scale, offset = _numbers(entry, granularity)
     if "zero_point_shift" in entry:
-        offset = offset + entry.array("zero_point_shift").reshape(offset.shape)
+        shift = entry.array("zero_point_shift")
+        if shift.size != offset.size:
+            raise entry.error("zero_point_shift", f"has {shift.size} numbers for {offset.size} scales")
+        offset = offset + shift.reshape(offset.shape)
     extra: dict[str, Any] = {"granularity": granularity}
     if granularity in ("block", "two-level"):
         extra["block_size"] = entry.integer("block_size", 1, 2**31)
     if granularity == "two-level":
-        compressed = entry.integer("compressed_bw", 2, bits)
-        extra |= {
-            "block_scales": entry.block_scales("per_block_int_scale"),
-            "scale_bits": bits - compressed,
-        }
+        compressed, integers = (
+            entry.integer("compressed_bw", 2, bits),
+            entry.block_scales("per_block_int_scale"),
+        )
+        if integers.size % scale.size:
+            said = f"has {integers.size} numbers, which are no blocks of {scale.size} channels"
+            raise entry.error("per_block_int_scale", said)
+        extra |= {"block_scales": integers, "scale_bits": bits - compressed}
         bits, offset = compressed, offset / 2 ** (bits - compressed)
     return integer_record(name, entry, bits, symmetric, scale, offset, **extra)
 

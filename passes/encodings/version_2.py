@@ -15,7 +15,7 @@ from qc.ir.errors import UsageError
 from qc.ir.quant.formats import Format, IntFormat, parse_format
 
 from .fields import Fields
-from .record import Document, TensorRecord, check_zero_point
+from .record import Document, TensorRecord, check_middle, check_zero_point
 
 # What AIMET writes for 32 bits, of which it knows no sign; read as the same grid in signed codes.
 _UNSIGNED = "uint32"
@@ -44,10 +44,10 @@ def _read_entry(name: str, entry: Fields) -> TensorRecord:
         return _two_level(name, entry, format, axis, block_size, integers, scale)
     if isinstance(entry.required("y_scale"), dict):
         meta = Fields(entry.get("y_scale"), f"{entry.place}, y_scale")
-        integers, scale = meta.scales("x"), meta.scales("x_scale")
-        meta.get("axis")
+        integers, scale = meta.block_scales("x"), meta.scales("x_scale")
+        _check_channel_axis(meta, axis, integers.ndim)
         meta.finish()
-        return _two_level(name, entry, format, axis, block_size, integers, _spread(integers, scale, axis))
+        return _two_level(name, entry, format, axis, block_size, integers, scale)
     scale = entry.scales("y_scale")
     if axis is not None and scale.ndim > 1:
         axis = _counted_from_first(entry, axis, scale.ndim)
@@ -89,12 +89,12 @@ def _two_level(
 ) -> TensorRecord:
     if axis is None or block_size is None:
         raise entry.error("axis" if axis is None else "block_size", "is missing, but there are blocks")
-    if "y_zero_point" in entry:
-        entry.array("y_zero_point")
+    zero_point = entry.array("y_zero_point") if "y_zero_point" in entry else np.zeros(())
+    check_middle(entry, "y_zero_point", format, zero_point)
     axis = _counted_from_first(entry, axis, integers.ndim)
     channels = [n for i, n in enumerate(integers.shape) if i == (1 if axis == 0 else 0)]
-    flat = scale.ravel()
-    if flat.shape != tuple(channels):
+    flat = scale.ravel() if scale.ndim else np.full(channels, scale)
+    if len(channels) != 1 or flat.shape != tuple(channels):
         raise entry.error("block_size", f"gives blocks of shape {integers.shape} for {flat.size} channels")
     return TensorRecord(
         name,
@@ -102,7 +102,7 @@ def _two_level(
         symmetric=True,
         granularity="two-level",
         scale=flat,
-        zero_point=np.zeros(flat.shape),
+        zero_point=np.full(flat.shape, zero_point.flat[0]),
         axis=axis,
         block_size=block_size,
         block_scales=integers,
@@ -116,8 +116,18 @@ def _counted_from_first(entry: Fields, axis: int, rank: int) -> int:
     return axis % rank
 
 
-def _spread(integers: np.ndarray, scale: np.ndarray, axis: int | None) -> np.ndarray:
-    return scale if scale.ndim else np.full(integers.shape[1 if axis == 0 else 0], scale)
+def _check_channel_axis(meta: Fields, axis: int | None, rank: int) -> None:
+    """Raises UsageError unless the scales of the channels of two-level blocks lie where they are looked for.
+
+    Args:
+        axis: that of the blocks.
+        rank: of the tensor.
+    """
+    if axis is None or "axis" not in meta:
+        return
+    channel = 1 if axis in (0, -rank) else 0
+    if meta.integer("axis", -64, 63) not in (channel, channel - rank):
+        raise meta.error("axis", f"must be {channel}, that of the channels, as blocks lie along axis {axis}")
 
 
 def _format(entry: Fields) -> Format:
@@ -162,10 +172,12 @@ def _entry(record: TensorRecord, version: str) -> dict[str, Any]:
     if record.granularity in ("block", "two-level"):
         entry["block_size"] = record.block_size
     if record.granularity == "two-level":
-        return entry | _two_level_fields(record, version)
-    entry["y_scale"] = record.scale.tolist()
+        entry |= _two_level_fields(record, version)
+    else:
+        entry["y_scale"] = record.scale.tolist()
     if np.any(record.zero_point):
-        entry["y_zero_point"] = _plain(record.zero_point)
+        whole = record.zero_point if record.block_scales is None else _of_blocks(record)
+        entry["y_zero_point"] = _plain(whole)
     return entry
 
 
@@ -186,6 +198,12 @@ def _two_level_fields(record: TensorRecord, version: str) -> dict[str, Any]:
         "per_block_int_scale": integers.tolist(),
         "per_channel_float_scale": record.scale.reshape(shape).tolist(),
     }
+
+
+def _of_blocks(record: TensorRecord) -> np.ndarray:
+    """The zero points of two-level blocks, which are all the same: one for each block."""
+    assert record.block_scales is not None
+    return np.full(record.block_scales.shape, record.zero_point.flat[0])
 
 
 def _plain(numbers: np.ndarray) -> Any:

@@ -31,6 +31,7 @@ class Configurable(Protocol):
 
 
 C = TypeVar("C", bound=Configurable)
+_LARGEST_INTEGER = 2**63 - 1  # what counts anything in Python and numpy takes no larger one
 
 
 class OptionError(UsageError):
@@ -147,9 +148,13 @@ def _canonical(owner: type[Configurable], declared: OptionType, value: object) -
     # Through JSON, because pydantic's strict mode is then exactly what a text needs: lists are tuples and
     # values are enum members, but 1.5 is no integer, 1 is no boolean and "1" is no number.
     try:
-        return declared.adapter.validate_json(json.dumps(plain(value)))
+        found = declared.adapter.validate_json(json.dumps(plain(value)))
     except (TypeError, ValueError):
         raise OptionError(_wrong_value(owner, declared, value), declared.name, unknown=False) from None
+    if isinstance(found, int) and abs(found) > _LARGEST_INTEGER:
+        said = f"option '{declared.name}' of {owner.kind} '{owner.name}' must be {_LARGEST_INTEGER} at most"
+        raise OptionError(said, declared.name, unknown=False)
+    return found
 
 
 def _unknown_option(owner: type[Configurable], name: str, known: list[str]) -> str:

@@ -21,9 +21,12 @@ _STEP_HEADER = re.compile(r"\s*\[\[\s*pass(\.pass)*\s*\]\]\s*(#.*)?")
 
 
 def read_text(path: str | Path, what: str) -> str:
-    """The text of a file; raises UsageError, which calls it ``what``, if there is none or it is no text."""
+    """The text of a file; raises UsageError, which calls it ``what``, if there is none or it is no text.
+
+    It may begin with the mark that editors on Windows put in front, which is no part of it.
+    """
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UsageError(f"there is no {what} '{path}'") from None
     except UnicodeDecodeError:

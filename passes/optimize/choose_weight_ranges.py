@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
 from qc.ir.model import Model
 from qc.ir.quant.spec import Quantizer
@@ -42,7 +42,9 @@ class ChooseWeightRanges(Pass):
     uses = frozenset({"data", "target"})
     idempotent = False  # the search goes on from the best grids, behind layers that have better ones
 
-    candidates: Annotated[int, Ge(1)] = option(20, "how many shares of the range of the numbers are tried")
+    candidates: Annotated[int, Ge(1), Le(10_000)] = option(
+        20, "how many shares of the range of the numbers are tried"
+    )
     samples: Annotated[int, Ge(1)] = option(256, "how many of the samples to look at, at most")
     only: tuple[str, ...] = option((), "names of the ops to choose grids for; all if there are none")
 

@@ -152,10 +152,13 @@ def _drop_choice(rewriter: Rewriter, choice: Op) -> None:
     """Lets all that read what a Where chooses read its last input."""
     (is_nan, instead, kept), (result, *_) = choice.graph.op_inputs(choice), choice.graph.op_outputs(choice)
     assert is_nan is not None and kept is not None and result is not None
-    looking = choice.graph.producer(is_nan)
+    graph, looking = choice.graph, choice.graph.producer(is_nan)
     assert looking is not None
-    if choice.graph.is_output(result):
-        rewriter.swap_names(kept, result)
+    if graph.is_output(result) and (graph.is_output(kept) or graph.producer(kept) is None):
+        type = result.type  # the last input has a name to keep as well
+        (kept,) = graph.op_outputs(rewriter.add_op(graph, "Identity", [kept], [result.name]))
+        assert kept is not None
+        rewriter.set_type(kept, type)
     rewriter.replace_uses(result, kept)
     rewriter.erase_op(choice)
     rewriter.erase_op(looking)

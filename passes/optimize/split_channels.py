@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -97,12 +98,17 @@ def _largest(ranges: Sequence[np.ndarray]) -> np.ndarray:
 def _copies(ranges: np.ndarray, share: float) -> np.ndarray:
     """How often each channel is to be there; int64, 1 for all if it is not worth it."""
     copies = np.ones(ranges.size, np.int64)
-    tried = [copies.copy()]
+    queue = [(-float(one), channel) for channel, one in enumerate(ranges)]
+    heapq.heapify(queue)
+    left, chosen = [-queue[0][0]], []
     for _ in range(int(share * ranges.size)):
-        copies[np.argmax(ranges / copies)] += 1
-        tried.append(copies.copy())
-    left = np.array([(ranges / one).max() for one in tried])
-    if not ranges.max() or left[-1] * _WORTH > left[0]:
-        return tried[0]
+        channel = queue[0][1]
+        chosen.append(channel)
+        copies[channel] += 1
+        heapq.heapreplace(queue, (-float(ranges[channel] / copies[channel]), channel))
+        left.append(-queue[0][0])
+    if not left[0] or left[-1] * _WORTH > left[0]:
+        return np.ones_like(copies)
     enough = left[0] * (left[-1] / left[0]) ** 0.9
-    return tried[int(np.argmax(left <= enough))]
+    added = next(count for count, largest in enumerate(left) if largest <= enough)
+    return 1 + np.bincount(chosen[:added], minlength=ranges.size)

@@ -19,6 +19,7 @@ from .calibration.bias import place_biases
 from .insert_quantizers import refuse_quantized
 from .placement.dataflow import holds_infinity, huge_values, infinite_values
 from .placement.types import complete_types
+from .quantsim.config import require_op
 from .quantsim.configuration import Configuration
 from .quantsim.drafts import Draft, Drafts
 from .quantsim.exceptions import apply_exceptions
@@ -72,6 +73,7 @@ class ConfigureQuantizers(Pass):
         if len(model.quant):
             return  # placed already, by a run of this pass or of another one
         refuse_quantized(model)
+        self._refuse_unknown(model)
         file = load_config(self.config)
         complete_types(model, context)
         nodes = NodeGraph(model.graph, _fuse(model, file))
@@ -83,6 +85,18 @@ class ConfigureQuantizers(Pass):
         _Writer(model, drafts, extra, infinite(model.graph)).write()
         if self.bias == "int32":
             place_biases(model, f"option bias of '{self.name}'")
+
+    def _refuse_unknown(self, model: Model) -> None:
+        """Raises UsageError for an op type that is none of ONNX, of AIMET, or of the model."""
+        own = {op.op_type for graph in model.graph.walk() for op in graph.ops()}
+        for name in ("untied", "tied"):
+            for op_type in getattr(self, name):
+                if op_type in own:
+                    continue
+                try:
+                    require_op(op_type)
+                except ValueError as error:
+                    raise UsageError(f"option '{name}' of pass '{self.name}': {error}") from error
 
     def _format(self, name: str) -> Format:
         try:

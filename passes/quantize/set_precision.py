@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from qc.ir.facts.op_traits import bias_port, is_parameter, is_trained, traits, w
 from qc.ir.facts.scopes import scopes_of
 from qc.ir.graph import Op, Value
 from qc.ir.journal import SKIP, Remark
-from qc.ir.model import Model
+from qc.ir.model import Model, check_lifted
 from qc.ir.quant.formats import IntFormat, has_limits, holds
 from qc.ir.quant.spec import Quantizer, QuantSpec
 from qc.ir.quant_table import Site
@@ -85,7 +85,9 @@ class SetPrecision(Pass):
 
 
 def set_precision(
-    model: Model, rules: str | Path | Rule | Iterable[str | Rule], target: Target | None = None
+    model: Model,
+    rules: str | Path | Rule | Iterable[str | Rule] | Mapping[str, str],
+    target: Target | None = None,
 ) -> None:
     """Applies rules to the table of quantizers of a model, one after the other; see :class:`SetPrecision`.
 
@@ -94,8 +96,10 @@ def set_precision(
         target: says whether weights of 8 bits leave out their lowest code, if they had fewer before.
 
     Raises:
-        UsageError: a rule selects nothing, has nothing to change, or would change a frozen quantizer.
+        UsageError: ``model`` is none, or a rule selects nothing, has nothing to change, or would change a
+            frozen quantizer.
     """
+    check_lifted(model)
     for rule in rules_of(rules):
         _Application(model, rule, target is not None and target.weight.narrow).run()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor as Pool
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from onnx import ModelProto
 
 from qc.compiler import MOST_WORKERS, Compilation
 from qc.compiler.functions import taking
+from qc.compiler.given import check_services
 from qc.ir.errors import UsageError
 from qc.options import check_number
 from qc.passes import Progress
@@ -37,6 +38,19 @@ from .trials import Trials
 _SETTINGS = ("target", "fix_shapes", "fix_inputs", "threads", "device", "seed")  # as for a compilation
 _FEWEST_BITS, _MOST_BITS = 4, 8  # of weights, where fewer, or more, are not asked for
 _WIDE_SHARE = 0.05  # of the weights, which may have 8 bits where fewer are asked for
+# What is given as these, and what a sentence says of it that is none of them.
+_KINDS: dict[str, tuple[Any, str]] = {
+    "metric": (str | Metric, "the metric is a text, such as 'file.py:function', or a Metric"),
+    "labels": (
+        str | Path | Collection,
+        "labels are a sequence with one for each sample, or an .npy file of them",
+    ),
+    "recipes": (str | Path | Iterable, "recipes are a list of qc.auto.Recipe, or a .toml file of them"),
+    "candidates": (str, "candidates are a text such as 'w4a8,w8a8,float'"),
+    "cache": (str | Path, "the cache is the path of a folder"),
+    "on": (str, "on is the name of a device, such as 'openvino'"),
+    "device_options": (Mapping, "device options are a dictionary"),
+}
 
 
 @dataclass(frozen=True)
@@ -124,10 +138,13 @@ class RecipeSearch:
                 check_number(name, getattr(self, name), least, most)
         if not (isinstance(self.minutes, int | float) and self.minutes > 0):
             raise UsageError(f"minutes={self.minutes!r} is not a number above 0")
-        if not isinstance(self.metric, str | Metric | None):
-            raise UsageError(
-                f"the metric is a text, such as 'file.py:function', or a Metric, not {self.metric!r}"
-            )
+        for name, (kinds, what) in _KINDS.items():
+            given = getattr(self, name)
+            if not isinstance(given, kinds | None):
+                raise UsageError(f"{what}, not {given!r}")
+        if isinstance(self.cache, str) and not self.cache:
+            raise UsageError("cache='' is empty; it is the path of a folder")
+        check_services(vars(self))
 
     @functools.cached_property
     def mixing(self) -> Mixing:
@@ -181,7 +198,11 @@ class RecipeSearch:
         if isinstance(self.recipes, str | Path):
             return load_ladder(self.recipes)
         if self.recipes is not None:
-            return self.recipes
+            found = tuple(self.recipes)
+            for one in found:
+                if not isinstance(one, Recipe):
+                    raise UsageError(f"recipes are a list of qc.auto.Recipe, and {one!r} is none")
+            return found
         has_front = self.points > 0 and self.objective != "latency"
         wants_few_bits = self.bits is not None or has_front or self.objective in ("size", "bits")
         if self.weights is None and wants_few_bits:

@@ -5,7 +5,7 @@ What the methods need is imported in them: the command line makes its help of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ from annotated_types import Ge, Le
 from qc.ir.errors import UsageError
 
 from ..options import check_plain, length, option, options_of, path, plain_types, single, word
-from .given import normalized
+from .given import check_names, normalized
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -42,7 +42,8 @@ class Compilation:
             ``{input name: array}``, a function that returns one, or an ONNX Runtime CalibrationDataReader.
         target: a name, a path of a TOML file, or an object; default: the pipeline's, else this processor.
         precision: what differs from what the pipeline says: rules such as ``Conv=w4a8``, ``Softmax=off`` or
-            ``op:norm1=float16``, or the path of a ``.toml`` file with them, see the pass ``set-precision``.
+            ``op:norm1=float16``, a dictionary of them, or the path of a ``.toml`` file with them, see the
+            pass ``set-precision``.
         fix_shapes: lengths of free dimensions, such as ``N=1``; data must have them. See ``fix-shapes``.
         fix_inputs: values of inputs of one number, such as ``sr=16000``, see the pass ``fix-inputs``.
         allow_unquantized: accept a result in which nothing is quantized.
@@ -74,7 +75,7 @@ class Compilation:
         metavar="NAME|FILE",
         parse=word,
     )
-    precision: str | Path | Rule | Iterable[str | Rule] = ()
+    precision: str | Path | Rule | Iterable[str | Rule] | Mapping[str, str] = ()
     fix_shapes: tuple[str, ...] = option(
         (),
         "Give a free dimension a length for good, such as N=1, for devices that take none; may be repeated.",
@@ -192,9 +193,7 @@ class Compilation:
         from qc.passes.framework.target import Target, load_target
 
         found = [target if isinstance(target, Target) else load_target(str(target)) for target in targets]
-        for name in (target.name for target in found):
-            if sum(target.name == name for target in found) > 1:
-                raise UsageError(f"two targets are named '{name}'; results are known by that name")
+        check_names([target.name for target in found])
         return compile_together([replace(self, target=target) for target in found])
 
     def observe(self, also_for: Iterable[str | Path | Target] = ()) -> Recording:

@@ -11,7 +11,7 @@ from onnx import ModelProto
 
 from qc.ir.base.files import atomic_write
 from qc.ir.base.shown import Shown
-from qc.ir.errors import UsageError
+from qc.ir.errors import UsageError, a_type
 from qc.ir.facts.weights import Weights, weights_of
 from qc.ir.model import Model
 from qc.ir.onnx.float_model import lower_float
@@ -196,7 +196,13 @@ class Compiled(Shown):
         return payload
 
 
+def check_compiled(given: object, user: str) -> None:
+    """Raises UsageError for what is no result of :func:`qc.compile`; ``user`` is who takes it."""
+    if not isinstance(given, Compiled):
+        raise UsageError(f"{user}() takes the result of qc.compile(), not {a_type(given)}")
+
+
 def refuse_overwrite(source: str | Path, output: str | Path) -> None:
-    """Raises UsageError if writing ``output`` would replace the model being read."""
-    if Path(output).exists() and Path(output).samefile(source):
+    """Raises UsageError if writing ``output`` would replace the model being read, if that is still there."""
+    if Path(output).exists() and Path(source).exists() and Path(output).samefile(source):
         raise UsageError(f"'{output}' is the input model; write to another file")

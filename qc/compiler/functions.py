@@ -94,7 +94,7 @@ def compile_for(
         for methods of calibration that look at single feeds), a note of its result says so.
 
     Raises:
-        UsageError: two targets have the same name, or ``target`` is given as well.
+        UsageError: there is no target, two have the same name, or ``target`` is given as well.
         QcError: what :func:`qc.compile` raises.
     """
     if settings.get("target") is not None:

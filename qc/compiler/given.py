@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from qc.ir.errors import UsageError, a_type
@@ -10,6 +10,9 @@ from qc.ir.errors import UsageError, a_type
 _METHODS = {
     "executor": (("observe", "run"), "runs models, such as qc.runtime.OrtExecutor()"),
     "progress": (("start",), "shows progress, see qc.passes.Progress"),
+    "pool": (("submit",), "runs functions elsewhere, as a concurrent.futures.Executor does"),
+    "on_trial": (("__call__",), "can be called with a trial"),
+    "on_failure": (("__call__",), "can be called with a failure"),
 }
 _HOOKS = ("before_pass", "after_pass", "failed")
 
@@ -23,16 +26,22 @@ def normalized(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("model", "data"):
         if isinstance(fields[name], str) and not fields[name]:
             raise UsageError(f"{name}='' is empty; it is the path of a file")
-    for name, (methods, what) in _METHODS.items():
-        if fields[name] is not None and not _has(fields[name], methods):
-            raise UsageError(f"{name}= takes what {what}, not {a_type(fields[name])}")
+    check_services(fields)
     precision = fields["precision"]
-    is_several = isinstance(precision, Iterable) and not isinstance(precision, str)
+    is_several = precision is None or (isinstance(precision, Iterable) and not isinstance(precision, str))
     return {
-        "precision": tuple(precision) if is_several else precision,
+        "precision": listed(precision) if is_several else precision,
         "instruments": _instruments(fields["instruments"]),
         **{name: _texts(name, fields[name]) for name in ("fix_shapes", "fix_inputs")},
     }
+
+
+def check_services(fields: Mapping[str, Any]) -> None:
+    """Raises UsageError for what is given as a service, such as ``progress``, and is none."""
+    for name, (methods, what) in _METHODS.items():
+        given = fields.get(name)
+        if given is not None and not _has(given, methods):
+            raise UsageError(f"{name}= takes what {what}, not {a_type(given)}")
 
 
 def _instruments(given: Any) -> tuple[Any, ...]:
@@ -64,6 +73,15 @@ def listed(given: Any) -> tuple[Any, ...]:
         return tuple(f"{key}={value}" if isinstance(key, str) else key for key, value in given.items())
     is_several = isinstance(given, Iterable) and not isinstance(given, str | bytes | bytearray)
     return tuple(given) if is_several else (given,)
+
+
+def check_names(targets: Sequence[str]) -> None:
+    """Raises UsageError if there is no target, or two have one name."""
+    if not targets:
+        raise UsageError("there is no target to compile for: name at least one")
+    for name in targets:
+        if targets.count(name) > 1:
+            raise UsageError(f"two targets are named '{name}'; results are known by that name")
 
 
 def _has(given: object, methods: Iterable[str]) -> bool:

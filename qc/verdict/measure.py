@@ -13,7 +13,7 @@ from onnx import ModelProto
 
 from qc.auto.agreement import agreement
 from qc.checking import Check, check, runs_here
-from qc.compiler.compiled import Compiled
+from qc.compiler.compiled import Compiled, check_compiled
 from qc.ir.base.files import temporary_folder
 from qc.ir.base.shown import Shown
 from qc.ir.errors import QcError
@@ -129,8 +129,10 @@ def measure_verdict(
         with_costs: whether times, sizes, memory and what runs in integers are wanted beside the accuracy.
 
     Raises:
+        UsageError: ``compiled`` is none.
         DataError: the data does not fit the model.
     """
+    check_compiled(compiled, "measure_verdict")
     if not compiled.artifacts:
         return Verdict()
     found = _Measuring(compiled, time.monotonic() + seconds, seconds, with_costs)

@@ -105,6 +105,8 @@ class DataFiles:
     columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.path, str | Path) or not str(self.path):
+            raise UsageError(f"path={self.path!r} is not the path of a file or folder")
         for name, read in _READ.items():
             value = getattr(self, name)
             if value is not None:

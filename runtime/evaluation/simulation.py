@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper
 
-from qc.ir.errors import ModelError, UsageError, nearest
+from qc.ir.errors import DataError, ModelError, UsageError, a_type, nearest
 from qc.ir.executor import Feed
 from qc.ir.facts.qdq import simulated_encoding
 from qc.ir.model import Model
@@ -117,6 +117,8 @@ class Simulation(OpenModel):
                 is none of these, or the session cannot run it: its granularity and its kind of format are
                 fixed.
         """
+        if not isinstance(changes, Mapping):
+            raise UsageError(f"settings are a dictionary such as {{'q3': 4}}, not {a_type(changes)}")
         other = object.__new__(Simulation)
         vars(other).update(vars(self))
         other._settings, other._overrides = dict(self._settings), dict(self._overrides)
@@ -133,10 +135,14 @@ class Simulation(OpenModel):
 
     def run(self, feed: Feed, outputs: Sequence[str] | None = None) -> dict[str, Any]:
         """Runs the model once under these settings; see :meth:`OpenModel.run`."""
+        if not isinstance(feed, Mapping):
+            raise DataError(f"the feed: expected a dictionary of arrays by input name, got {a_type(feed)}")
         return super().run({**self._overrides, **feed}, outputs)
 
     def quantizer_name(self, key: str) -> str:
         """The name of the quantizer of that name or tensor; raises UsageError if it is none, or several."""
+        if not isinstance(key, str):
+            raise UsageError(f"a quantizer or tensor is named by text, not by {key!r}")
         names = self._by_tensor.get(key) or ([key] if key in self._slots else [])
         if len(names) > 1:
             raise UsageError(f"tensor '{key}' has several quantizers; name one of {', '.join(names)}")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from onnx.external_data_helper import load_external_data_for_model
 
 from qc.ir.base.files import temporary_error, temporary_folder
 from qc.ir.base.underway import underway
-from qc.ir.errors import ModelError, QcError
+from qc.ir.errors import ModelError, QcError, UsageError
 from qc.ir.executor import Feed
 from qc.ir.onnx.load import load_model, model_folder, read_file
 from qc.ir.onnx.names_apart import tell_apart
@@ -74,7 +75,8 @@ def open_session(
 
     Raises:
         AttributeError: ``SessionOptions`` has no such attribute.
-        UsageError: there is no provider of that name, or no room left for temporary files.
+        UsageError: there is no provider of that name, no room left for temporary files, or ``threads`` is
+            no whole number of at least 1.
         ModelError: the file is not a model, ONNX Runtime does not accept it, or an op is unknown to it.
         QcError: the model holds ops of qc, whose library was not built; or CUDA cannot be used here.
     """
@@ -229,6 +231,8 @@ def _options(
     if quiet:
         options.log_severity_level = _SILENT
     if threads is not None:
+        if not isinstance(threads, Integral) or isinstance(threads, bool) or threads < 1:
+            raise UsageError(f"threads={threads!r} is not a whole number of at least 1")
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
     levels = ort.GraphOptimizationLevel

@@ -10,8 +10,9 @@ import onnxruntime as ort
 from onnx import ModelProto
 
 from qc.ir.base.underway import underway
+from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
-from qc.ir.onnx.load import load_model, model_folder
+from qc.ir.onnx.load import check_model_or_path, load_model, model_folder
 
 from ..protos.detach import detach_weights
 from ..protos.parts import expose_tensors
@@ -57,6 +58,7 @@ class OpenModel:
         outputs: Sequence[str] | None = None,
         **settings: Any,
     ) -> None:
+        check_model_or_path(model)
         place = None if isinstance(model, ModelProto) else Path(model)
         if not isinstance(model, ModelProto):
             model, base_dir = load_model(model), model_folder(model)
@@ -89,10 +91,15 @@ class OpenModel:
             The outputs by name, as for :class:`Runnable`.
 
         Raises:
+            UsageError: ``outputs`` is text, and no list of names.
             DataError: the feed does not fit.
             ModelError: ONNX Runtime failed; the sentence names the node.
         """
+        if isinstance(outputs, str):
+            raise UsageError(f"outputs={outputs!r} is text, where a list of names is due")
         names = list(outputs) if outputs is not None else self._outputs
+        if not names:
+            return {}  # without names ONNX Runtime gives them all
         given = accepted_by(self.session, feed) if self._is_part else feed
         found = map(without_maps, run_session(self.session, given, names))
         return dict(zip(names, found, strict=True))

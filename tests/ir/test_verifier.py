@@ -84,6 +84,15 @@ def an_output_of_nothing(model: Model) -> None:
     model.graph._disconnect(op(model.graph, "y"), value(model.graph, "y"), 0)
 
 
+def an_output_less(model: Model) -> None:
+    model.graph.outputs = model.graph.outputs[:-1]
+
+
+def an_output_of_another_name(model: Model) -> None:
+    with Rewriter(model).action("rename", value(model.graph, "y")):
+        Rewriter(model).rename(value(model.graph, "y"), "other")
+
+
 def nothing_in_a_subgraph(model: Model) -> None:
     branch = op(model.graph, "z").subgraphs["then_branch"]
     value(branch, "b").captured = None
@@ -173,6 +182,8 @@ BROKEN: dict[Break, str] = {
     a_computed_input: "'a' is defined 2 times in graph 'g'",
     a_reader_of_nothing: "MatMul of 'a' reads 'x', which nothing defines",
     an_output_of_nothing: "a graph output reads 'y', which nothing defines",
+    an_output_less: "the interface of the model is another one: 'z' is no output of it any more",
+    an_output_of_another_name: "the interface of the model is another one: 'y' is no output of it any more",
     nothing_in_a_subgraph: "If of 'z' reads 'b', which its subgraphs do not capture",
     a_capture_without_an_edge: "'b' of graph 't' captures what its op does not read",
     a_capture_of_another_value: "'a' of graph 't' captures what its op does not read",

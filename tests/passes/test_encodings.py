@@ -345,6 +345,12 @@ def test_ends_that_contradict_the_scale() -> None:
         parse_encodings(text)
 
 
+def test_a_mark_in_front_is_no_part_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "f.encodings"
+    path.write_text(wrong(), encoding="utf-8-sig")
+    assert [record.name for record in read_encodings(path).records] == ["x"]
+
+
 NUMBERS = st.one_of(st.integers(-3, 300), st.floats(-2, 2), st.booleans(), st.text(max_size=3), st.none())
 JSON = st.recursive(NUMBERS, lambda inner: st.lists(inner, max_size=3), max_leaves=6)
 

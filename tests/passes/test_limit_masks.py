@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import ModelProto, numpy_helper
 from support.masks import LENGTH, SPELLINGS, attention, feeds_of, sqnr
@@ -10,6 +11,7 @@ from support.models import parse
 from support.pipelines import apply, artifact, run_model
 
 import qc
+from qc.ir.onnx.protos import walk_nodes
 from qc.runtime import open_session, run_session
 
 LOWEST = -3.4028235e38
@@ -134,6 +136,35 @@ def test_nothing_looks_for_nan_where_no_mask_is_left() -> None:
     result = qc.compile(model, "limit-masks", target="qnn-htp")
     assert [node.op_type for node in result.model.graph.node] == ["Softmax"]
     assert not result.notes
+
+
+@pytest.mark.parametrize(
+    ("outputs", "text"),
+    [
+        ("y", "y = Where(n, zero, a)"),
+        ("y, float[2, 4] a", "y = Where(n, zero, a)"),
+        (
+            "y",
+            """y = If(c) <
+            then_branch = t () => (float[2, 4] r) { l = IsNaN(a) r = Where(l, zero, a) },
+            else_branch = e () => (float[2, 4] u) { u = Neg(a) }
+            >""",
+        ),
+    ],
+)
+def test_what_is_left_without_a_choice_keeps_the_names_of_outputs(outputs: str, text: str) -> None:
+    model = parse(f"""g (float[2, 4] s, bool[2, 4] m, bool c) => (float[2, 4] {outputs})
+        <float zero = {{0}}, float far = {{-3e38}}> {{
+        b = Where(m, s, far)  a = Softmax(b)  n = IsNaN(a)  {text}
+    }}""")
+    made = qc.compile(model, "limit-masks, eliminate-dead-code", target="qnn-htp").model
+    onnx.checker.check_model(made)
+    assert [output.name for output in made.graph.output] == [output.name for output in model.graph.output]
+    assert not [node for node in walk_nodes(made.graph.node) if node.op_type == "IsNaN"]
+    feed = {"s": np.arange(8, dtype=np.float32).reshape(2, 4), "c": np.array(True)}
+    feed["m"] = feed["s"] > 1
+    before, after = run_model(model, feed), run_model(made, feed)
+    assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
 SECOND_ROW_HIDDEN = {

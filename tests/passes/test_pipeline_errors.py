@@ -171,6 +171,11 @@ MISTAKES = [
         "option 'max' of combinator 'fixpoint' must be an integer, at least 1, not 0",
     ),
     (
+        f"fixpoint<max={10**30}>(calibrate)",
+        f"             {'^' * 31}",
+        "option 'max' of combinator 'fixpoint' must be 9223372036854775807 at most",
+    ),
+    (
         "repeat<max=2>(calibrate)",
         "       ^^^",
         "combinator 'repeat' has no option 'max'; its options are n",

@@ -1,6 +1,7 @@
 """Pipelines in TOML files."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -87,6 +88,17 @@ def test_name_defaults_to_the_stem(tmp_path):
 
 def test_an_empty_pipeline_can_be_said():
     assert loads("pipeline.passes = ''").pipeline == Pipeline()
+
+
+def test_an_empty_pipeline_is_written_as_one() -> None:
+    for steps in ([], [Fixpoint([])]):
+        assert loads(dumps(PipelineFile(Pipeline(steps)))).pipeline == Pipeline(steps)
+
+
+def test_a_mark_in_front_is_no_part_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text('[pipeline]\npasses = "fold-constants"\n', encoding="utf-8-sig")
+    assert str(load_pipeline_file(path).pipeline) == "fold-constants"
 
 
 def test_dumps_writes_only_what_differs_from_the_defaults():

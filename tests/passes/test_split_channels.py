@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import onnx
 import pytest
@@ -14,6 +16,7 @@ from support.properties import check_outputs
 
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
+from qc.passes.optimize.split_channels import _copies
 
 CONVOLUTIONS = """g (float[2, 3, 6, 6] x) => (float[2, 5, 3, 3] y)
     <float[20, 3, 1, 1] v, float[20] b, float[20, 1, 3, 3] d, float[20] c, float[5, 20, 1, 1] w> {
@@ -115,3 +118,14 @@ def test_it_helps_where_one_channel_ruins_a_tensor() -> None:
             np.mean([(run_model(made, one)["y"] - run_model(source, one)["y"]) ** 2 for one in feeds])
         )
     assert errors[1] < errors[0] / 2
+
+
+def test_memory_grows_with_the_channels_and_not_with_their_square() -> None:
+    ranges = np.random.default_rng(0).lognormal(sigma=2.0, size=2000)
+    tracemalloc.start()
+    try:
+        copies = _copies(ranges, 1.0)
+        assert tracemalloc.get_traced_memory()[1] < 1000 * ranges.size
+    finally:
+        tracemalloc.stop()
+    assert (ranges / copies).max() < ranges.max() / 2 and copies.sum() <= 2 * ranges.size

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 
 from qc.ir.errors import UsageError
@@ -81,6 +84,39 @@ def test_repr_shows_sharing():
 def test_mistakes_are_refused_where_the_pattern_is_made(make, message):
     with pytest.raises(UsageError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda x: op[()](x), "a pattern names no op"),
+        (lambda x: choice("kind", {}), "the choice 'kind' has no options"),
+        (lambda x: op.Split(x)[-1], "outputs of a pattern are counted from 0, and -1 is none"),
+        (lambda x: op.Neg(results(op.Relu(x), op.Abs(x))), "several results are the whole of a pattern"),
+        (
+            lambda x: op.Softmax(x, axis=None),
+            "the attribute 'axis' with None, which is neither a number, a t",
+        ),
+        (lambda x: op.Conv(x, ..., pads=[0, "a"]), r"the attribute 'pads' with \[0, 'a'\], which is neither"),
+    ],
+)
+def test_what_could_never_match_is_refused(make: Callable[[Pattern], Pattern], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make(value("x"))
+
+
+def test_numbers_of_numpy_are_numbers(graph_of) -> None:
+    x = value("x")
+    assert repr(np.float32(2) * x) == repr(2.0 * x) and repr(x + np.int64(3)) == repr(x + 3)
+    graph = graph_of("y = Softmax<axis=1>(x)")
+    assert len(find_all(graph, op.Softmax(x, axis=np.int64(1)))) == 1
+
+
+def test_patterns_match_in_a_graph(graph_of) -> None:
+    model = graph_of("y = Neg(x)").model
+    for given, hint in ((model, "take model.graph"), (model.origin, r"qc.ir.lift\(\) makes one")):
+        with pytest.raises(UsageError, match=f"patterns match in a qc.ir.Graph, not in a .*: {hint}"):
+            find_all(given, [op.Neg(value("x"))])
 
 
 def test_the_root_must_be_an_op(graph_of):

@@ -51,9 +51,18 @@ def test_a_mapping_is_names_with_values(name: str) -> None:
     assert getattr(given, name) == ("N=2", "M=3")
 
 
-@pytest.mark.parametrize("name", ["instruments", "fix_shapes", "fix_inputs"])
+@pytest.mark.parametrize("name", ["instruments", "precision", "fix_shapes", "fix_inputs"])
 def test_none_is_nothing(name: str) -> None:
     assert getattr(qc.Compilation(parse(FREE), **{name: None}), name) == ()
+
+
+def test_a_mapping_is_rules_of_precision() -> None:
+    rules = {"MatMul": "w4", "y": "off"}
+    assert qc.Compilation(parse(FREE), precision=rules).precision == ("MatMul=w4", "y=off")
+    made = qc.compile(parse(FREE), data=random_feeds(parse(FREE), 2), precision=rules, threads=1)
+    assert made.weights["w"].format == "int4"
+    qc.set_precision(made.ir, {"MatMul": "w2"})
+    assert made.ir.quant.quantizers()[-1].spec.format.bits == 2
 
 
 def test_a_mapping_gives_a_length() -> None:

@@ -25,6 +25,7 @@ from qc.auto.mixed_precision import (
     supported_candidates,
     wider_candidates,
 )
+from qc.auto.mixed_precision.costs import Cost
 from qc.auto.mixed_precision.harm_meter import HarmMeter
 from qc.auto.mixed_precision.knapsack import pareto_front
 from qc.auto.mixed_precision.times import Times
@@ -195,6 +196,24 @@ def test_the_front_is_monotone_and_what_it_says_comes_true() -> None:
     same_size = front.within(uniform["w8a8"].bits)
     assert same_size.harm <= uniform["w8a8"].harm
     assert drop(same_size.rules) <= 1.1 * drop(uniform["w8a8"].rules)
+
+
+@pytest.mark.parametrize("kind", ["size", "operations"])
+@pytest.mark.parametrize("scale", [0, 1, 10**18])
+def test_a_few_points_of_a_front_are_those_of_all(kind: Cost, scale: int) -> None:
+    rng = np.random.default_rng(0)
+    candidates = parse_candidates("w4a8,w8a8,w8a16,float", load_target("npu"))
+    groups = tuple(
+        Group(f"m{number}", (f"m{number}",), (), scale * int(size), scale * int(size) ** 2)
+        for number, size in enumerate(rng.integers(1, 999, 12))
+    )
+    harms = tuple(tuple(sorted(map(float, rng.lognormal(size=4)), reverse=True)) for _ in groups)
+    front = Front(groups, candidates, harms, kind)
+    assert len(front.points) > 9 or not scale
+    assert set(front.spread(9)) <= set(front.points)
+    middle = front.points[len(front.points) // 2].cost(kind)
+    fitting = [point for point in front.points if point.cost(kind) <= middle]
+    assert front.within(middle) == fitting[-1]
 
 
 def test_the_same_model_and_data_give_the_same_front() -> None:

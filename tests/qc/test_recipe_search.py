@@ -90,12 +90,23 @@ def test_what_is_no_drop(given) -> None:
         ({"weights": 9}, "weights=9 is more than 8"),
         ({"bits": "x"}, "a weight has 2 to 32 bits on average, not 'x'"),
         ({"metric": len}, "the metric is a text, such as 'file.py:function', or a Metric, not <built-in"),
-        ({"candidates": ["w8a8"]}, "a candidate is w and a with 2 to 16 bits"),
+        ({"candidates": ["w8a8"]}, "candidates are a text such as 'w4a8,w8a8,float', not ['w8a8']"),
+        ({"candidates": "w8"}, "a candidate is w and a with 2 to 16 bits"),
+        ({"labels": 3}, "labels are a sequence with one for each sample, or an .npy file of them, not 3"),
+        ({"recipes": 3}, "recipes are a list of qc.auto.Recipe, or a .toml file of them, not 3"),
+        ({"recipes": ["w8a8"]}, "recipes are a list of qc.auto.Recipe, and 'w8a8' is none"),
+        ({"cache": ""}, "cache='' is empty; it is the path of a folder"),
+        ({"on": 3}, "on is the name of a device, such as 'openvino', not 3"),
+        ({"on": "openvino", "device_options": ["a"]}, "device options are a dictionary, not ['a']"),
+        ({"pool": 3}, "pool= takes what runs functions elsewhere, as a concurrent.futures.Executor does"),
+        ({"on_trial": 3}, "on_trial= takes what can be called with a trial, not an 'int'"),
+        ({"progress": 3}, "progress= takes what shows progress, see qc.passes.Progress, not an 'int'"),
     ],
 )
 def test_what_is_no_search(settings: dict, sentence: str) -> None:
     with pytest.raises(UsageError, match=re.escape(sentence)):
-        assert RecipeSearch(MODEL, data=DATA, **settings).mixing
+        search = RecipeSearch(MODEL, data=DATA, **settings)
+        assert search.mixing and search.ladder
 
 
 def test_tables_and_weights_of_products_have_4_bits_in_blocks_of_16() -> None:

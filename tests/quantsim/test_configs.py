@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.models import parse
+from support.pipelines import apply
 
 from qc.ir.errors import UsageError
 from qc.passes.quantize.quantsim.config import FUSIONS, PARAMETERS, QuantsimConfig
@@ -259,3 +261,19 @@ def test_a_configuration_without_a_default_for_results_says_so() -> None:
     content = minimal(defaults={"ops": {}, "params": {}}, op_type={"Relu": {"is_output_quantized": True}})
     said = dict(explain(QuantsimConfig.model_validate(content)))["results of ops"]
     assert said[0] == "Results of the ops below alone are quantized, asymmetric."
+
+
+@pytest.mark.parametrize("option", ["tied", "untied"])
+def test_an_op_type_that_there_is_not(option: str) -> None:
+    model = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    apply(f"configure-quantizers{{{option}=[Relu,Concat,CropAndResize]}}", model)
+    with pytest.raises(UsageError) as refused:
+        apply(f"configure-quantizers{{{option}=[Rellu]}}", model)
+    said = f"option '{option}' of pass 'configure-quantizers': ONNX has no op 'Rellu' (did you mean 'Relu'?)"
+    assert str(refused.value) == said
+
+
+def test_an_op_type_of_the_model_may_be_none_of_onnx() -> None:
+    header = '<ir_version: 10, opset_import: ["" : 21, "mine" : 1]>'
+    model = parse(f"{header} g (float[2] x) => (float[2] y) {{ y = mine.Same(x) }}")
+    assert apply("configure-quantizers{untied=[Same]}", model)[0].quant.sites()

@@ -230,8 +230,12 @@ def _text_of_table(table: Mapping[str, Any]) -> str:
     return f"{selectors[given[0]]}{mark}{table[given[0]]}={','.join(settings)}{override}"
 
 
-def rules_of(given: str | Path | Rule | Iterable[str | Rule], asked_by: str = "precision") -> list[Rule]:
+def rules_of(
+    given: str | Path | Rule | Iterable[str | Rule] | Mapping[str, str], asked_by: str = "precision"
+) -> list[Rule]:
     """Rules as they are given in Python: the path of a ``.toml`` file, one rule, or several.
+
+    Those of a dictionary are what its values say for its keys: ``{"Conv": "w4a8"}``.
 
     Args:
         asked_by: how messages call a place where rules are given as text.
@@ -241,6 +245,8 @@ def rules_of(given: str | Path | Rule | Iterable[str | Rule], asked_by: str = "p
     """
     if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".toml")):
         return load_rules(given)
+    if isinstance(given, Mapping):
+        given = [f"{selector}={setting}" for selector, setting in given.items()]
     rules = []
     for rule in given if isinstance(given, Iterable) and not isinstance(given, str) else [given]:
         if not isinstance(rule, str | Rule):

@@ -121,7 +121,7 @@ class SupergroupRule(_Section):
     @classmethod
     def _are_ops(cls, op_list: tuple[str, ...]) -> tuple[str, ...]:
         for op_type in op_list:
-            _require_op(op_type)
+            require_op(op_type)
         return op_list
 
 
@@ -181,7 +181,7 @@ class QuantsimConfig(_Section):
     @classmethod
     def _are_ops(cls, rules: dict[str, OpTypeRule]) -> dict[str, OpTypeRule]:
         for op_type in rules:
-            _require_op(op_type)
+            require_op(op_type)
         return rules
 
     def plain(self) -> dict[str, Any]:
@@ -203,7 +203,8 @@ def _known_parameters(rules: dict[str, ParameterRule]) -> dict[str, ParameterRul
     return rules
 
 
-def _require_op(op_type: str) -> None:
+def require_op(op_type: str) -> None:
+    """Raises ValueError if neither ONNX nor AIMET has an op of that type."""
     if op_type not in _known_ops():
         raise ValueError(f"ONNX has no op '{op_type}'{nearest(op_type, sorted(_known_ops()))}")
 
@@ -214,4 +215,12 @@ def _known_ops() -> frozenset[str]:
     return frozenset((*own, *_OTHER_OPS))
 
 
-__all__ = ["FUSIONS", "PARAMETERS", "Constraint", "OpTypeRule", "ParameterRule", "QuantsimConfig"]
+__all__ = [
+    "FUSIONS",
+    "PARAMETERS",
+    "Constraint",
+    "OpTypeRule",
+    "ParameterRule",
+    "QuantsimConfig",
+    "require_op",
+]

@@ -21,7 +21,7 @@ from .candidates import FLOAT, Candidate
 from .costs import UNITS, Cost, cost_table
 from .groups import Group, find_groups
 from .harm_meter import HarmMeter
-from .knapsack import pareto_front
+from .knapsack import Choice, pareto_front, sums
 from .times import Times
 
 # Samples on which candidates are compared, where there are so many.
@@ -93,8 +93,7 @@ class Front:
         Times do not add up, as two neighbours in float need no ops between them that quantize. By time they
         are the choices that are best if each group in float is alone, with the time that they take together.
         """
-        extra = self.times.extra if self.times is not None and self.kind == "time" else ()
-        choices = pareto_front(cost_table(self.groups, self.candidates, self.kind, extra), self.harms)
+        choices = self._choices
         if self.kind != "time":
             return tuple(self._point(choice.chosen) for choice in choices)
         points = [self._point(choice.chosen) for choice in choices[:: -(-len(choices) // _MOST_TIMED)]]
@@ -109,10 +108,9 @@ class Front:
 
     def spread(self, count: int) -> list[Point]:
         """So many points at most, each dearer than the one before by about the same factor."""
-        points = self.points
-        costs = np.log([max(point.cost(self.kind), 1e-9) for point in points])
+        costs = np.log(np.maximum(self._costs, 1e-9))
         nearest = (np.abs(costs - cost).argmin() for cost in np.linspace(costs[0], costs[-1], count))
-        return [points[index] for index in sorted(set(map(int, nearest)))]
+        return [self._nth(index) for index in sorted(set(map(int, nearest)))]
 
     def guess(self, points: Sequence[Point], whole: float, limit: float) -> int:
         """The number of the first point that should lose no more than a limit, or of the last one.
@@ -133,18 +131,50 @@ class Front:
         Raises:
             UsageError: none does.
         """
-        fitting = [point for point in self.points if point.cost(self.kind) <= cost]
+        fitting = [number for number, own in enumerate(self._costs) if own <= cost]
         if not fitting:
-            least = self.points[0].cost(self.kind)
+            least = self._costs[0]
             raise UsageError(
                 f"no choice has {cost:g} {UNITS[self.kind]} or fewer; the cheapest has {least:.3g}"
             )
-        return fitting[-1]
+        return self._nth(fitting[-1])
+
+    # -- of a front, which may have thousands of choices, a few become points -------------------------
+
+    @cached_property
+    def _choices(self) -> list[Choice]:
+        """The choices that the knapsack finds; by time they are thinned and sorted anew for points."""
+        extra = self.times.extra if self.times is not None and self.kind == "time" else ()
+        return pareto_front(cost_table(self.groups, self.candidates, self.kind, extra), self.harms)
+
+    @cached_property
+    def _costs(self) -> list[float]:
+        """What each of the points costs."""
+        if self.kind == "time":
+            return [point.cost("time") for point in self.points]
+        amounts = [group.weights if self.kind == "size" else group.operations for group in self.groups]
+        numbers = [one.weight_bits if self.kind == "size" else one.bit_operations for one in self.candidates]
+        chosen = np.array([choice.chosen for choice in self._choices])
+        weights = amounts if any(amounts) else [1] * len(amounts)
+        of_group = ([weight * number for number in numbers] for weight in weights)
+        return [whole / sum(weights) for whole in sums(of_group, chosen)]
+
+    def _nth(self, number: int) -> Point:
+        """One of the points."""
+        return self.points[number] if self.kind == "time" else self._point(self._choices[number].chosen)
+
+    @cached_property
+    def _rules(self) -> tuple[tuple[tuple[str, ...], ...], ...]:
+        """The rules that give a group a candidate, by group and candidate."""
+        return tuple(tuple(tuple(group.rules(one)) for one in self.candidates) for group in self.groups)
 
     def _point(self, chosen: Sequence[int]) -> Point:
         picked = [(group, self.candidates[number]) for group, number in zip(self.groups, chosen, strict=True)]
-        rules = [rule for group, one in picked if one != FLOAT for rule in group.rules(one)]
-        rules += [rule for group, one in picked if one == FLOAT for rule in group.rules(one)]
+        by_group = [
+            (one, rules[number]) for (_, one), rules, number in zip(picked, self._rules, chosen, strict=True)
+        ]
+        rules = [rule for one, own in by_group if one != FLOAT for rule in own]
+        rules += [rule for one, own in by_group if one == FLOAT for rule in own]
         names = [one.name for _, one in picked]
         weighted = [one for group, one in picked if group.weights]
         floats = [number for number, (_, one) in enumerate(picked) if one.is_float]

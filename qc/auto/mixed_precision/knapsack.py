@@ -6,9 +6,10 @@ The multiple-choice knapsack problem by dynamic programming over costs; see Kell
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd
+from typing import Any
 
 import numpy as np
 
@@ -46,8 +47,9 @@ def pareto_front(costs: Sequence[Sequence[int]], harms: Sequence[Sequence[float]
     for own, harm in zip(steps, harms, strict=True):
         best, pick = _with_group(best, own, harm)
         picks.append(pick)
-    found = (_traced(step, picks, steps, costs, harms) for step in _improving(best))
-    return _not_dominated(sorted(found, key=lambda one: (one.cost, one.harm)))
+    chosen = _traced(_improving(best), picks, steps)
+    found = zip(sums(costs, chosen), sums(harms, chosen), map(tuple, chosen.tolist()), strict=True)
+    return _not_dominated(sorted((Choice(*one) for one in found), key=lambda one: (one.cost, one.harm)))
 
 
 def _in_steps(costs: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -76,24 +78,26 @@ def _improving(best: np.ndarray) -> np.ndarray:
     return np.flatnonzero(best < before)
 
 
-def _traced(
-    step: int,
-    picks: Sequence[np.ndarray],
-    steps: Sequence[Sequence[int]],
-    costs: Sequence[Sequence[int]],
-    harms: Sequence[Sequence[float]],
-) -> Choice:
-    """The choice behind a cost in steps, from the last group to the first."""
-    chosen = []
-    for pick, own in zip(reversed(picks), reversed(steps), strict=True):
-        chosen.append(int(pick[step]))
-        step -= own[chosen[-1]]
-    chosen.reverse()
-    return Choice(
-        sum(own[number] for own, number in zip(costs, chosen, strict=True)),
-        sum(own[number] for own, number in zip(harms, chosen, strict=True)),
-        tuple(chosen),
-    )
+def _traced(left: np.ndarray, picks: Sequence[np.ndarray], steps: Sequence[Sequence[int]]) -> np.ndarray:
+    """The choices behind costs in steps, from the last group to the first: int64, by cost and group."""
+    chosen = np.zeros((left.size, len(picks)), np.int64)
+    for group in reversed(range(len(picks))):
+        chosen[:, group] = picks[group][left]
+        left = left - np.asarray(steps[group])[chosen[:, group]]
+    return chosen
+
+
+def sums(table: Iterable[Sequence[float]], chosen: np.ndarray) -> list[Any]:
+    """What choices cost, or harm: added from the first group to the last; integers may be of any size.
+
+    Args:
+        table: by group and candidate.
+        chosen: the number of the candidate by choice and group.
+    """
+    total = np.zeros(len(chosen), object)
+    for own, numbers in zip(table, chosen.T, strict=True):
+        total += np.asarray(own, object)[numbers]
+    return total.tolist()
 
 
 def _not_dominated(choices: Sequence[Choice]) -> list[Choice]:
