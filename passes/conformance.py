@@ -25,7 +25,7 @@ from .quantize.placement.dataflow import is_plain_float
 from .quantize.placement.signed_operands import operands
 from .quantize.placement.unit import Unit
 from .quantize.placement.units import Input, UnitMap
-from .simplify.decompositions.ranks import has_more, most_dimensions, rank_of
+from .simplify.decompositions.ranks import has_more, most_dimensions, too_many
 
 
 class Violation(NamedTuple):
@@ -127,7 +127,8 @@ class _Conformance:
         for op in unit.ops:
             if has_more(self._target, op):
                 most = most_dimensions(self._target, op)
-                text = f"it has {rank_of(op)} dimensions; {self._target.name} runs it in {most} at most"
+                many = too_many(self._target, op)
+                text = f"it has {many} dimensions; {self._target.name} runs it in {most} at most"
                 yield Violation(op, "dimensions", text)
         for read in self._units.inputs(unit):
             yield from self._input(unit, read)

@@ -57,7 +57,7 @@ class LimitRanks(Pass):
             for op in [op for op in graph.ops() if not op.is_type("Reshape")]:
                 rank = ranks.most_dimensions(target, op)
                 if ranks.has_more(target, op) and not _write(rewriter, op, rank):
-                    left.append(f"{op.label} ({ranks.rank_of(op)}, at most {rank})")
+                    left.append(f"{op.label} ({ranks.too_many(target, op)}, at most {rank})")
             for op in [op for op in graph.ops() if op.is_type("Reshape")]:
                 _join(rewriter, graph, op, target.models.most_dimensions)
         if left:

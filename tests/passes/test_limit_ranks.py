@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
+from support.models import parse
 from support.pipelines import apply, run_model
 
 import qc
@@ -217,3 +218,12 @@ def test_axes_without_order_go_to_their_places_one_by_one() -> None:
     assert {len(one.dims) for one in made.graph.initializer if one.name != "many"} == {1}
     known = onnx.shape_inference.infer_shapes(made, data_prop=True).graph.value_info
     assert max(len(value.type.tensor_type.shape.dim) for value in known) <= MOST
+
+
+def test_dimensions_are_counted_where_their_limit_is() -> None:
+    """The HTP runs an Unsqueeze of so many dimensions, which makes one more."""
+    model = parse(
+        "g (float[N, 2, 3, 4] x) => (float[N, 2, 3, 4, 1] y) <int64[1] a = {-1}> { y = Unsqueeze(x, a) }"
+    )
+    context = apply("limit-ranks", model, target="qnn-htp")[1]
+    assert any("(4, at most 3)" in note for note in context.notes)

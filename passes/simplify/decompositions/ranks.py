@@ -38,6 +38,12 @@ def _rank(values: Sequence[Value | None]) -> int:
     return max((len(value.type.shape or ()) for value in values if value is not None), default=0)
 
 
+def too_many(target: Target, op: Op) -> int:
+    """How many dimensions of an op that has more are too many: those of its data, or of all that it has."""
+    of_data = _rank(op.graph.op_inputs(op)[:1])
+    return of_data if of_data > most_dimensions(target, op) else rank_of(op)
+
+
 def of_each_number(op: Op, rank: int) -> Writer | None:
     """An op that computes each number of its first input by itself, the others being numbers for all."""
     return _in_rows(op, rank)
