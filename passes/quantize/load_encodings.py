@@ -121,15 +121,16 @@ class LoadEncodings(Pass):
         quantizer = model.quant.of_value(value)
         if quantizer is None:
             return
-        for op, port in value.graph.uses(value):
+        moving = [(value, use) for use in value.graph.uses(value)]
+        for source, (op, port) in moving:
             for result in op.graph.op_outputs(op) if is_grid_preserving(op) and port == 0 else ():
                 if result is None or result in loaded or model.quant.get(Site(result)) is None:
                     continue
-                reason = f"{op.label} moves '{value.name}', which '{self.file}' lists"
+                reason = f"{op.label} moves '{source.name}', which '{self.file}' lists"
                 model.quant.remove(Site(result), reason)
                 model.quant.place(Site(result), quantizer, reason)
                 loaded[result] = None
-                self._pass_on(model, result, loaded)
+                moving += [(result, use) for use in result.graph.uses(result)]
 
     def _missing(self, model: Model, loaded: dict[Value, None]) -> Iterator[str]:
         """A note on the tensors that have quantizers and no grids in the file; those of biases follow."""

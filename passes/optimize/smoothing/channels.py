@@ -229,15 +229,31 @@ class _Readers:
         return tuple((value, len(value.type.shape or ()) + axis) for value, axis in self._axes.items())
 
     def _follow(self, value: Value, axis: int) -> bool:
-        if value in self._axes:
-            return self._axes[value] == axis
-        if value.type.shape is None or value.graph.is_output(value) or self._is_settled(value):
-            return False
-        self._axes[value] = axis
-        return all(self._passes(use, value, axis) for use in value.graph.uses(value))
+        """Whether all that reads a tensor can be told the scales of channels; chains may be of any length."""
+        asked: list[tuple[Use, Value, int]] = []
+        behind: tuple[Value, int] | bool = (value, axis)
+        while behind:
+            if isinstance(behind, tuple):
+                uses = self._reached(*behind)
+                if uses is None:
+                    return False
+                asked += [(use, *behind) for use in reversed(uses)]
+            if not asked:
+                return True
+            behind = self._passes(*asked.pop())
+        return False
 
-    def _passes(self, use: Use, value: Value, axis: int) -> bool:
-        """Whether a use can be told the scales of channels, here or further down."""
+    def _reached(self, value: Value, axis: int) -> list[Use] | None:
+        """What reads a tensor and was not asked yet; None if its channels cannot be scaled."""
+        if value in self._axes:
+            return [] if self._axes[value] == axis else None
+        if value.type.shape is None or value.graph.is_output(value) or self._is_settled(value):
+            return None
+        self._axes[value] = axis
+        return value.graph.uses(value)
+
+    def _passes(self, use: Use, value: Value, axis: int) -> tuple[Value, int] | bool:
+        """Whether a use can be told the scales of channels, or the tensor behind it that has to be asked."""
         op, shape = use.op, value.type.shape
         if reads_shape_only(op):
             return True
@@ -249,13 +265,13 @@ class _Readers:
         gate = self._gate(use, value, axis)
         if gate is not None and _has_as_many(gate.result, value, axis):
             self.gates.append(gate)
-            return self._follow(gate.result, axis)
+            return gate.result, axis
         results = list(_results(op))
         if len(results) != 1 or any(op.graph.op_outputs(op)[1:]):
             return False
         (result,) = results
         behind = self._axis_behind(use, value, axis, result.type.shape)
-        return behind is not None and self._follow(result, behind)
+        return (result, behind) if behind is not None else False
 
     def _gate(self, use: Use, value: Value, axis: int) -> Gate | None:
         """The function of a tensor on a grid that multiplies it, if what it reads can be restored."""
