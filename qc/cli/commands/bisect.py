@@ -61,7 +61,7 @@ class Bisect(Command):
         files = judging_files([self.oracle], self.labels)
         task = start(self.job, [self.json_file], files, calibration=self.calibration)
         judge = parse_oracle(self.oracle, labels=chosen_labels(self.labels, task.data, self.samples))
-        judge.check(task.proto)
+        judge.check(task.compilation.proto())
         if judge.needs_data and task.data is None:
             raise UsageError(f"the oracle '{judge}' compares on data; give it with --data")
         if isinstance(judge, MetricOracle):

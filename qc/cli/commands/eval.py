@@ -157,7 +157,10 @@ class Eval(Command):
         if self.quantized is None:
             notes += _of_integers(compiled)
         else:
-            notes += [*_of_sides(self.job.model, task.proto, self.quantized), *_of_codes(self.quantized)]
+            notes += [
+                *_of_sides(self.job.model, task.compilation.proto(), self.quantized),
+                *_of_codes(self.quantized),
+            ]
         for note in notes:
             print_note(note)
 
@@ -189,8 +192,9 @@ class Eval(Command):
         """The metrics and labels, which are looked at before any work."""
         labels = chosen_labels(self.labels, task.data)
         metrics = [parse_metric(text, labels is not None) for text in self.metrics]
+        proto = task.compilation.proto()
         for metric in metrics:
-            metric.check(task.proto)
+            metric.check(proto)
         task.try_metrics(metrics, labels)
         return metrics, labels
 
