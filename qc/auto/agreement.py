@@ -24,6 +24,7 @@ _FEW_ROWS = 5
 # Texts along time consist of blanks to a large part, and have a few positions at least.
 _LEAST_BLANKS = 0.2
 _LEAST_POSITIONS = 4
+_LEAST_SYMBOLS = 5  # four bases of DNA, and a blank; channels of a forecast may be fewer
 # Masks are 0 or 1 at most places; what is between in most is a picture, whose brightness is no probability.
 _NEAR_CERTAIN = 0.1
 _IMAGE = 4  # the rank of pictures
@@ -193,7 +194,7 @@ def _are_classes(arrays: Sequence[np.ndarray]) -> bool:
         return True
     best = np.bincount(np.argmax(rows, axis=1), minlength=classes)
     common = int(np.argmax(best))
-    may_be_blank = common in (0, classes - 1)
+    may_be_blank = common in (0, classes - 1) and (arrays[0].ndim != 3 or classes >= _LEAST_SYMBOLS)
     if len(rows) >= _FEW_ROWS and best[common] >= _MOST_COMMON * len(rows) and not may_be_blank:
         return False
     confidence = float(softmax(rows).max(axis=1).mean())
@@ -208,7 +209,7 @@ def _blank(arrays: Sequence[np.ndarray]) -> int | None:
     best = np.argmax(rows, axis=1)
     last = rows.shape[1] - 1
     share, blank = max((float(np.mean(best == one)), one) for one in (0, last))
-    return blank if last > 1 and _LEAST_BLANKS <= share < 1 else None
+    return blank if last + 1 >= _LEAST_SYMBOLS and _LEAST_BLANKS <= share < 1 else None
 
 
 def _rows(arrays: Sequence[np.ndarray]) -> np.ndarray:

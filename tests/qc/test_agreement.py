@@ -85,6 +85,12 @@ def test_a_feature_that_is_always_the_largest_is_no_class() -> None:
     assert agreement([{"y": hidden}]).metric.name == "cosine"
 
 
+def test_a_forecast_of_few_channels_is_no_text() -> None:
+    forecast = np.random.default_rng(0).normal([0, 0, 6], size=(1, 16, 3)).astype(np.float32)
+    forecast[0, 3, 0] = 9  # so that the last channel is not the largest throughout
+    assert agreement([{"y": forecast}]).metric.name == "cosine"
+
+
 def test_masks_at_several_scales_count_as_one() -> None:
     large, small = RANDOM.random((1, 8, 3), np.float32), np.full((1, 4, 3), 0.2, np.float32)
     metric = agreement([{"a": large, "b": small}]).metric
