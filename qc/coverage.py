@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import chain
 from math import prod
+from pathlib import Path
 
 from qc.ir.base.shown import Shown
 from qc.ir.errors import DemandError
@@ -19,7 +20,7 @@ from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model, check_lifted
 from qc.ir.quant.formats import Format, has_limits, parse_format
 from qc.ir.quant.spec import Quantizer
-from qc.passes.framework.target import Target
+from qc.passes.framework.target import Target, load_target
 from qc.passes.quantize.placement.units import UnitMap
 from qc.passes.quantize.set_precision import SET_TO_FLOAT
 from qc.passes.simplify.fold_constants import constant_ops
@@ -155,19 +156,21 @@ class CoverageError(DemandError):
 
 
 def coverage_of(
-    model: Model, target: Target | None = None, dynamic: Collection[str] = frozenset()
+    model: Model, target: str | Path | Target | None = None, dynamic: Collection[str] = frozenset()
 ) -> Coverage:
     """Reads the coverage off the quantizers and the recorded decisions.
 
     Args:
         model: the model, its supergroups matched for the target.
-        target: the target, which tells what ops take without a grid, as they run as one with what makes it.
+        target: a name, a path or an object, which tells what ops take without a grid, as they run as one with
+            what makes it.
         dynamic: the labels of products that were lowered so that they quantize their data in every run.
 
     Raises:
-        UsageError: ``model`` is none.
+        UsageError: ``model`` is none, or there is no such target.
     """
     check_lifted(model)
+    chosen = None if target is None else load_target(target)
     formats: Counter[str] = Counter()
     unquantized = []
     inner = 0
@@ -183,7 +186,7 @@ def coverage_of(
                 else:
                     reason = _dynamic_reason(graph, value, dynamic) or model.quant.why_not(value) or NO_REASON
                     unquantized.append(UnquantizedTensor(names.get(value, value.name), reason))
-    counted = _op_coverage(model, target, dynamic)
+    counted = _op_coverage(model, chosen, dynamic)
     return Coverage(dict(sorted(formats.items())), tuple(unquantized), inner, *counted)
 
 

@@ -7,6 +7,7 @@ import tomllib
 from fnmatch import fnmatchcase
 from importlib import resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -194,15 +195,18 @@ def target_names() -> list[str]:
     return sorted(_files())
 
 
-def load_target(name: str) -> Target:
+def load_target(target: str | Path | Target) -> Target:
     """A target that comes with qc or a plugin, or one from a TOML file of your own.
 
     Args:
-        name: a name from :func:`target_names`, or a path that ends in ``.toml``.
+        target: a name from :func:`target_names`, or a path that ends in ``.toml``; a target is given back.
 
     Raises:
         UsageError: no such target, or the file does not describe one.
     """
+    if isinstance(target, Target):
+        return target
+    name = str(target)
     if name.endswith(".toml"):
         return _parse(read_text(name, "target file"), name)
     files = _files()

@@ -19,7 +19,7 @@ from qc.ir.quant_table import Site
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from ..framework.pipeline import Pipeline
-from ..framework.target import Target
+from ..framework.target import Target, load_target
 from .calibration.calibration import CalibrationPass
 from .placement.dataflow import huge_values, is_plain_float
 from .placement.selection import select
@@ -87,21 +87,23 @@ class SetPrecision(Pass):
 def set_precision(
     model: Model,
     rules: str | Path | Rule | Iterable[str | Rule] | Mapping[str, str],
-    target: Target | None = None,
+    target: str | Path | Target | None = None,
 ) -> None:
     """Applies rules to the table of quantizers of a model, one after the other; see :class:`SetPrecision`.
 
     Args:
         rules: text such as ``Conv=w4a8``, one or several, or the path of a ``.toml`` file with them.
-        target: says whether weights of 8 bits leave out their lowest code, if they had fewer before.
+        target: says whether weights of 8 bits leave out their lowest code, if they had fewer before; a name,
+            a path or an object.
 
     Raises:
-        UsageError: ``model`` is none, or a rule selects nothing, has nothing to change, or would change a
-            frozen quantizer.
+        UsageError: ``model`` is none, there is no such target, or a rule selects nothing, has nothing to
+            change, or would change a frozen quantizer.
     """
     check_lifted(model)
+    is_narrow = target is not None and load_target(target).weight.narrow
     for rule in rules_of(rules):
-        _Application(model, rule, target is not None and target.weight.narrow).run()
+        _Application(model, rule, is_narrow).run()
 
 
 def with_precision(pipeline: Pipeline, rules: Sequence[Rule]) -> Pipeline:

@@ -77,7 +77,7 @@ def check(
     """
     if target is None:
         target = target_made_for(model if isinstance(model, ModelProto) else load_model(model))
-    chosen = target if isinstance(target, Target) else load_target(str(target))
+    chosen = load_target(target)
     asked = _Asked.of(model, chosen, feeds, base_dir)
     device = device_here(chosen)
     if device is None or (device.fixed_shapes and free_dimensions(model_inputs(asked.proto))):

@@ -190,9 +190,9 @@ class Compilation:
 
     def compile_for(self, targets: Iterable[str | Path | Target]) -> dict[str, Compiled]:
         """Compiles for several targets that share one calibration, see :func:`qc.compile_for`."""
-        from qc.passes.framework.target import Target, load_target
+        from qc.passes.framework.target import load_target
 
-        found = [target if isinstance(target, Target) else load_target(str(target)) for target in targets]
+        found = [load_target(target) for target in targets]
         check_names([target.name for target in found])
         return compile_together([replace(self, target=target) for target in found])
 
@@ -269,13 +269,13 @@ class Compilation:
 
     def chosen_target(self) -> Target:
         """The target as an object: the one that is given, else the pipeline's, else that of the processor."""
-        from qc.passes.framework.target import Target, load_target
+        from qc.passes.framework.target import load_target
 
         from ..processor import default_target
 
         if self.target is None:
             return self.chosen_pipeline().own_target() or default_target()
-        return self.target if isinstance(self.target, Target) else load_target(str(self.target))
+        return load_target(self.target)
 
     def for_device(self, name: str | None) -> Compilation:
         """The same for the target that is named as a device, where no target is given and one would count.

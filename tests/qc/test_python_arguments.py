@@ -15,6 +15,7 @@ from support.models import parse, random_feeds
 import qc
 from qc.compiler.compiled import Compiled
 from qc.ir.onnx.lower import lower
+from qc.passes.framework.target import load_target
 
 SOURCE = parse("g (float[2, 4] x) => (float[2, 3] y) <float[4, 3] w> { y = MatMul(x, w) }")
 FEEDS = random_feeds(SOURCE, 2)
@@ -53,6 +54,8 @@ MISTAKES: list[tuple[Callable[[Any], object], str]] = [
         lambda made: qc.coverage_of(SOURCE),
         "a qc.ir.Model is due here, not a 'ModelProto'; qc.ir.lift() makes",
     ),
+    (lambda made: qc.coverage_of(made.ir, "nqu"), "unknown target 'nqu' (did you mean 'npu'?)"),
+    (lambda made: qc.set_precision(made.ir, "MatMul=w8", "nqu"), "unknown target 'nqu'"),
     (lambda made: lower(made), "a qc.ir.Model is due here, not a 'Compiled'; its .ir is one"),
     (lambda made: qc.compile_for(SOURCE, [], data=FEEDS), "there is no target to compile for: name at least"),
     (
@@ -81,6 +84,10 @@ def test_what_does_not_fit_is_one_sentence(number: int, compiled: Compiled) -> N
     with pytest.raises(qc.QcError) as refused:
         call(compiled)
     assert said in str(refused.value)
+
+
+def test_a_target_has_a_name_wherever_it_is_given(compiled: Compiled) -> None:
+    assert qc.coverage_of(compiled.ir, "npu") == qc.coverage_of(compiled.ir, load_target("npu"))
 
 
 def test_no_output_is_no_array(compiled: Compiled) -> None:
