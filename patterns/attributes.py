@@ -94,18 +94,16 @@ def plain_test(name: str, test: object) -> Any:
     """What an attribute is compared with, in the form of :func:`normalized`.
 
     Raises:
-        UsageError: it is neither a number, a text, nor a list of numbers, so no attribute is equal to it.
+        UsageError: it is neither a number, a text, nor a list of either, so no attribute is equal to it.
     """
-    if isinstance(test, (list, tuple)) and all(isinstance(item, Real) for item in test):
-        return tuple(map(plain_number, test))
-    if isinstance(test, Real):
-        return plain_number(test)
-    if isinstance(test, str):
-        return test
-    raise UsageError(
-        f"a pattern compares the attribute '{name}' with {test!r}, which is neither a number, a text, a list "
-        "of numbers, nor attribute(...)"
-    )
+    items = test if isinstance(test, (list, tuple)) else (test,)
+    if not any(all(isinstance(item, kind) for item in items) for kind in (Real, str)):
+        raise UsageError(
+            f"a pattern compares the attribute '{name}' with {test!r}, which is neither a number, a text, a "
+            "list of either, nor attribute(...)"
+        )
+    plain = tuple(item if isinstance(item, str) else plain_number(item) for item in items)
+    return plain if items is test else plain[0]
 
 
 def plain_number(number: Real) -> int | float:

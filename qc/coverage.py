@@ -77,6 +77,7 @@ class Coverage(Shown):
             Biases, which some targets want in float, do not count, nor does what a target takes without a
             grid, as it runs the op as one with what makes it.
         multiplied: where multiplications are done, see :class:`Multiplied`.
+        activations: number of quantized tensors that are no constants.
     """
 
     formats: dict[str, int] = field(default_factory=dict)
@@ -84,6 +85,7 @@ class Coverage(Shown):
     inner: int = 0
     ops: dict[str, tuple[int, int]] = field(default_factory=dict)
     multiplied: Multiplied = Multiplied()
+    activations: int = 0
 
     def __str__(self) -> str:
         counted = [f"{self.quantized} of {self.total} float tensors are quantized"]
@@ -123,7 +125,7 @@ class Coverage(Shown):
     @property
     def has_weights_alone(self) -> bool:
         """Whether weights are quantized and no data that ops compute on is, as by ``w8`` and ``w4``."""
-        return not self.quantized_ops and self.multiplied.weights > 0
+        return not self.quantized_ops and not self.activations and self.multiplied.weights > 0
 
     @property
     def total_ops(self) -> int:
@@ -186,8 +188,9 @@ def coverage_of(
                 else:
                     reason = _dynamic_reason(graph, value, dynamic) or model.quant.why_not(value) or NO_REASON
                     unquantized.append(UnquantizedTensor(names.get(value, value.name), reason))
-    counted = _op_coverage(model, chosen, dynamic)
-    return Coverage(dict(sorted(formats.items())), tuple(unquantized), inner, *counted)
+    ops, multiplied = _op_coverage(model, chosen, dynamic)
+    activations = sum(constant_data(value) is None for value in quantizers)
+    return Coverage(dict(sorted(formats.items())), tuple(unquantized), inner, ops, multiplied, activations)
 
 
 def _dynamic_reason(graph: Graph, value: Value, dynamic: Collection[str]) -> str:

@@ -72,11 +72,12 @@ def check_suffix(path: Path) -> None:
 
 def _check_weights(given: object) -> None:
     """Raises UsageError for what is no dictionary of quantized weights."""
-    one = given
-    if isinstance(given, Mapping):
-        one = next((weight for weight in given.values() if not isinstance(weight, QuantizedWeight)), None)
-    if one is not None:
-        raise UsageError(f"weights are given by name, as Compiled.weights has them, not as {a_type(one)}")
+    held = given.values() if isinstance(given, Mapping) else [given]
+    wrong = [one for one in held if one is given or not isinstance(one, QuantizedWeight)]
+    if wrong:
+        raise UsageError(
+            f"weights are given by name, as Compiled.weights has them, not as {a_type(wrong[0])}"
+        )
 
 
 def _arrays(weights: Mapping[str, QuantizedWeight], packed: bool) -> dict[str, np.ndarray]:

@@ -45,7 +45,7 @@ def _read_entry(name: str, entry: Fields) -> TensorRecord:
     if isinstance(entry.required("y_scale"), dict):
         meta = Fields(entry.get("y_scale"), f"{entry.place}, y_scale")
         integers, scale = meta.block_scales("x"), meta.scales("x_scale")
-        _check_channel_axis(meta, axis, integers.ndim)
+        _check_channel_axis(meta, axis if scale.ndim else None, integers.ndim)
         meta.finish()
         return _two_level(name, entry, format, axis, block_size, integers, scale)
     scale = entry.scales("y_scale")
@@ -120,13 +120,14 @@ def _check_channel_axis(meta: Fields, axis: int | None, rank: int) -> None:
     """Raises UsageError unless the scales of the channels of two-level blocks lie where they are looked for.
 
     Args:
-        axis: that of the blocks.
+        axis: that of the blocks; None if it is not known, or there is one scale for all channels.
         rank: of the tensor.
     """
-    if axis is None or "axis" not in meta:
+    given = meta.integer("axis", -64, 63) if "axis" in meta else None
+    if axis is None or given is None:
         return
     channel = 1 if axis in (0, -rank) else 0
-    if meta.integer("axis", -64, 63) not in (channel, channel - rank):
+    if given not in (channel, channel - rank):
         raise meta.error("axis", f"must be {channel}, that of the channels, as blocks lie along axis {axis}")
 
 

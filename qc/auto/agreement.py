@@ -168,7 +168,7 @@ def _kind(arrays: Sequence[Any], may_have_blanks: bool) -> Kind | None:
     if not is_floating(first.dtype):
         return CHOICES
     rank = first.ndim
-    if rank >= 2 and _are_classes(found):
+    if rank >= 2 and _are_classes(found, may_have_blanks):
         blank = _blank(found) if rank == 3 and may_have_blanks else None
         if blank is not None:
             return Kind(f"ctc-{blank}", f"scores of symbols along time, with blanks as class {blank}")
@@ -185,7 +185,7 @@ def _kind(arrays: Sequence[Any], may_have_blanks: bool) -> Kind | None:
     return VECTORS if rank == 2 and first.shape[1] > 1 else OTHER
 
 
-def _are_classes(arrays: Sequence[np.ndarray]) -> bool:
+def _are_classes(arrays: Sequence[np.ndarray], may_be_forecast: bool) -> bool:
     rows = _rows(arrays)
     classes = rows.shape[1]
     if classes < 2 or not np.isfinite(rows).all():
@@ -194,7 +194,8 @@ def _are_classes(arrays: Sequence[np.ndarray]) -> bool:
         return True
     best = np.bincount(np.argmax(rows, axis=1), minlength=classes)
     common = int(np.argmax(best))
-    may_be_blank = common in (0, classes - 1) and (arrays[0].ndim != 3 or classes >= _LEAST_SYMBOLS)
+    is_forecast = may_be_forecast and arrays[0].ndim == 3 and classes < _LEAST_SYMBOLS
+    may_be_blank = common in (0, classes - 1) and not is_forecast
     if len(rows) >= _FEW_ROWS and best[common] >= _MOST_COMMON * len(rows) and not may_be_blank:
         return False
     confidence = float(softmax(rows).max(axis=1).mean())

@@ -85,5 +85,7 @@ def check_names(targets: Sequence[str]) -> None:
 
 
 def _has(given: object, methods: Iterable[str]) -> bool:
-    """Whether these are methods of a thing; a class is none."""
+    """Whether these are methods of a thing; a class is none, but can be called."""
+    if methods == ("__call__",):
+        return callable(given)
     return not isinstance(given, type) and all(callable(getattr(given, name, None)) for name in methods)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -105,7 +106,7 @@ class DataFiles:
     columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.path, str | Path) or not str(self.path):
+        if not isinstance(self.path, str | os.PathLike) or not str(self.path):
             raise UsageError(f"path={self.path!r} is not the path of a file or folder")
         for name, read in _READ.items():
             value = getattr(self, name)

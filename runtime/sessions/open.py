@@ -37,6 +37,7 @@ _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 _OPTIMIZED_WEIGHTS = "session.optimized_model_external_initializers_file_name"
 _OPTIMIZED_WEIGHTS_FROM = "session.optimized_model_external_initializers_min_size_in_bytes"
 _SILENT = 4
+_LARGEST_WRITTEN = 3 << 29  # bytes, into a temporary folder that may not have more
 
 
 def open_session(
@@ -92,8 +93,7 @@ def open_session(
     rewrites = optimize and optimized_file is None and _has_own_ops(model)
     if rewrites and provider == "cuda":
         model = fuse_activations(model)
-    convolves = any(node.op_type == "Conv" for node in model.graph.node)
-    if not rewrites or provider == "cuda" or not convolves:
+    if not rewrites or provider == "cuda" or not _may_be_blocked(model, weights):
         return _create(model, weights, base_dir, options, provider, optimized_file)
     with temporary_folder() as folder:
         session = _create(model, weights, base_dir, options, provider, folder / "optimized.onnx")
@@ -106,6 +106,12 @@ def open_session(
         load_external_data_for_model(blocked, str(folder))
     options = _options(False, threads, quiet, in_listed_order, settings)
     return _create(*detach_weights(blocked), base_dir, options, provider)
+
+
+def _may_be_blocked(model: ModelProto, weights: Mapping[str, np.ndarray]) -> bool:
+    """Whether there may be a blocked layout, and the model is not too large to be written for it."""
+    convolves = any(node.op_type == "Conv" for node in model.graph.node)
+    return convolves and sum(array.nbytes for array in weights.values()) < _LARGEST_WRITTEN
 
 
 def _has_own_ops(model: ModelProto) -> bool:

@@ -247,6 +247,13 @@ def test_clip_bounds_are_attributes_in_every_opset(graph_of):
     assert match_at(op.Clip(value("x"), min=0), open_top)
 
 
+def test_an_attribute_may_be_a_list_of_texts(graph_of):
+    body = 'y, last = GRU<hidden_size = 8, activations = ["Relu", "Tanh"]>(x, w, r)'
+    (gru,) = graph_of(body, constants={"w": [[[1.0] * 8] * 24], "r": [[[1.0] * 8] * 24]}).ops()
+    assert match_at(op.GRU(value("x"), ..., activations=("Relu", "Tanh")), gru)
+    assert not match_at(op.GRU(value("x"), ..., activations=["Tanh", "Relu"]), gru)
+
+
 def test_an_attribute_variable_demands_equality(graph_of):
     axis = attribute("axis")
     pattern = op.Softmax(op.Softmax(value("x"), axis=axis), axis=axis)

@@ -91,6 +91,13 @@ def test_a_forecast_of_few_channels_is_no_text() -> None:
     assert agreement([{"y": forecast}]).metric.name == "cosine"
 
 
+def test_tags_of_a_text_are_classes_however_few() -> None:
+    tags = classes(20, 64, 3)
+    tags[..., 0] += 12  # most words have none
+    reads_tokens = [InputInfo("x", TensorProto.INT64, (1, 64))]
+    assert agreement([{"y": tags}], reads_tokens).metric.name == "likelihood"
+
+
 def test_masks_at_several_scales_count_as_one() -> None:
     large, small = RANDOM.random((1, 8, 3), np.float32), np.full((1, 4, 3), 0.2, np.float32)
     metric = agreement([{"a": large, "b": small}]).metric

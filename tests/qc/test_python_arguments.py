@@ -46,6 +46,8 @@ MISTAKES: list[tuple[Callable[[Any], object], str]] = [
         lambda made: qc.save_weights({"w": np.ones(2)}, "w.npz"),
         "as Compiled.weights has them, not as a 'ndar",
     ),
+    (lambda made: qc.save_weights(None, "w.npz"), "as Compiled.weights has them, not as a 'NoneType'"),
+    (lambda made: qc.save_weights({"w": None}, "w.npz"), "as Compiled.weights has them, not as a 'NoneType'"),
     (
         lambda made: qc.set_precision(made, "MatMul=w4"),
         "a qc.ir.Model is due here, not a 'Compiled'; its .ir",

@@ -156,6 +156,11 @@ def test_a_summary_of_weights_alone() -> None:
     )
 
 
+def test_data_on_a_grid_is_no_weight() -> None:
+    coverage = Coverage(ops={"Conv": (0, 1)}, multiplied=Multiplied(weights=8, total=8), activations=1)
+    assert text(facts_grid(coverage_summary(coverage))).startswith("quantized  0 of 1 op")
+
+
 def test_the_document_holds_everything() -> None:
     document = json.loads(json.dumps(coverage_document(large_coverage())))
     assert document["quantized_tensors"] == 30
