@@ -16,6 +16,7 @@ from support.models import parse, random_feeds
 
 import qc
 from qc.ir.errors import UsageError
+from qc.runtime import open_session
 from qc.runtime.devices.device import version_of
 from qc.runtime.devices.known import DEVICES, open_device
 
@@ -188,3 +189,14 @@ def test_an_activation_behind_a_silu_is_simulated() -> None:
     (found,) = qc.Simulation(compiled.device_simulation).run(feeds[0]).values()
     wanted = np.maximum(feeds[0]["x"] / (1 + np.exp(-feeds[0]["x"])), 0)
     np.testing.assert_allclose(found, wanted, atol=0.05)
+
+
+def test_a_logarithm_of_16_bits_counts_its_argument_in_steps() -> None:
+    model = parse("g (float[1, 6] x) => (float[1, 6] y) { y = Log(x) }")
+    x = np.float32([[1e-9, 2e-5, 4e-5, 0.01, 0.5, 1.0]])
+    compiled = qc.compile(model, "w8a16", data=[{"x": x}], target="qnn-htp", threads=1)
+    (made,) = open_session(compiled.device_simulation).run(None, {"x": x})
+    constants = {one.name: numpy_helper.to_array(one) for one in compiled.model.graph.initializer}
+    read = np.rint(x / constants[compiled.model.graph.node[0].input[1]])
+    steps = np.floor(read * constants[compiled.model.graph.node[0].input[1]] * 2**15) / 2**15
+    np.testing.assert_allclose(made, np.log(np.maximum(steps, 2**-16)), atol=1e-3)

@@ -89,3 +89,15 @@ def test_a_tanh_of_16_places(graph: str) -> None:
     made = open_device("qnn-htp").open(compiled.model).run(feeds[0])["y"]
     meant = open_session(compiled.model).run(None, feeds[0])[0]
     np.testing.assert_allclose(made, meant, atol=0.05)
+
+
+@pytest.mark.parametrize("end", [0.7, 5.0])
+def test_a_logarithm_of_16_places(end: float) -> None:
+    """It counts its argument in steps, of which none is half a one: the plain simulation has 20 to 23 dB."""
+    model = parse("g (float[1, 4096] x) => (float[1, 4096] y) { y = Log(x) }")
+    x = np.linspace(0, end, 4096).astype(np.float32).reshape(1, -1)
+    x[0, 0] = 1e-7
+    compiled = qc.compile(model, "w8a16", data=[{"x": x}], target="qnn-htp", threads=1)
+    made = open_device("qnn-htp").open(compiled.model).run({"x": x})["y"]
+    simulated = open_session(compiled.device_simulation).run(None, {"x": x})[0]
+    assert 10 * np.log10(np.sum(made**2) / np.sum((made - simulated) ** 2)) > 45

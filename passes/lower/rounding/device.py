@@ -17,10 +17,11 @@ from qc.ir.rewriter import Rewriter
 from .device_convolutions import kind_of_convolution
 from .device_fusions import ACTIVATIONS, Fusions, has_one_number, result_of
 from .device_interpolation import write_interpolation
+from .device_logarithms import count_argument
 from .device_pools import write_average
 from .device_rows import write_normalization, write_softmax
 from .device_sums import summed
-from .device_writer import Parameters, Rounded, Writer, is_uint8
+from .device_writer import Parameters, Rounded, Writer, is_uint8, is_uint16
 from .rewire import DOMAIN
 
 # What stands in a target's table for the tensors that come from outside.
@@ -60,6 +61,8 @@ class DeviceArithmetic:
         """Writes what the device computes; whether that is known."""
         one = writer.rounded
         op = one.value.graph.producer(one.value)
+        if is_uint16(one.quantizer) and op is not None and self._kinds.get(op.op_type) == "logarithm":
+            count_argument(writer, op)
         if not is_uint8(one.quantizer):
             return False
         if op is None:
@@ -100,7 +103,9 @@ class DeviceArithmetic:
             return False  # no table of all codes
         if kind == "exact" and op.is_type("Gelu"):
             writer.rewriter.set_attribute(op, "approximate", "none")  # the device has one kind
-        return kind == "exact" or (kind is not None and self._product(writer, op, Arithmetic(kind)))
+        return kind in ("exact", "logarithm") or (
+            kind is not None and self._product(writer, op, Arithmetic(kind))
+        )
 
     def _move(self, writer: Writer, op: Op, kind: str) -> bool:
         """Brings all that an op moves to the grid of its result before; whether it is known how."""

@@ -124,7 +124,7 @@ class Fusions:
         return value.graph.is_output(value) or len(value.graph.uses(value)) > 1
 
     def _makes_codes(self, op: Op) -> bool:
-        known = not op.domain and self._kinds.get(op.op_type) in (*_LEADERS, "exact")
+        known = not op.domain and self._kinds.get(op.op_type) in (*_LEADERS, "exact", "logarithm")
         return known and not op.is_type(*_RESHAPES)
 
     def _rounding_of(self, source: Value | None) -> Rounded | None:

@@ -16,6 +16,7 @@ from qc.ir.rewriter import Rewriter
 from .rewire import DOMAIN
 
 UINT8 = IntFormat(8, False)
+UINT16 = IntFormat(16, False)
 
 # Scale, zero point and limits of a quantizer as ops of a graph can read them; None if there are none.
 Parameters = Callable[[Graph, Quantizer], tuple[Value, ...] | None]
@@ -101,8 +102,19 @@ class Writer:
 
 
 def is_uint8(quantizer: Quantizer) -> bool:
+    return _is_whole(quantizer, UINT8)
+
+
+def is_uint16(quantizer: Quantizer) -> bool:
+    return _is_whole(quantizer, UINT16)
+
+
+def _is_whole(quantizer: Quantizer, format: IntFormat) -> bool:
+    """Whether a quantizer has one grid of codes of a format."""
     spec = quantizer.spec
-    return spec.format == UINT8 and isinstance(spec.granularity, PerTensor) and quantizer.encoding is not None
+    return (
+        spec.format == format and isinstance(spec.granularity, PerTensor) and quantizer.encoding is not None
+    )
 
 
 def is_weight(quantizer: Quantizer) -> bool:
