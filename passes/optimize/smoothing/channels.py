@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -113,15 +113,20 @@ def channels_of(
     by_op = {layer.op: layer for layer in layers}
     by_result = {layer.result: layer for layer in by_op.values() if _divides(layer)}
     restoring = _Restoring(in_floats, None if in_floats else _weight_of_convolutions(by_op.values()))
+    settled: set[tuple[Value, int]] = set()  # whatever reaches these cannot be scaled, nor asked again
     taken: set[Layer] = set()
     chosen: list[Channels] = []
     for value in reversed([value for op in model.graph.ops() for value in _results(op)]):
         made = _made(model, value, by_result)
-        found = _Readers.of(model, value, made[0], by_op, restoring) if made is not None else None
-        if made is None or found is None or not taken.isdisjoint(found.layers):
+        if made is None:
             continue
-        if gates_only and not found.gates:
+        found = _Readers.of(model, value, made[0], by_op, restoring, settled)
+        if found is None or not taken.isdisjoint(found.layers):
+            settled.add((value, made[0]))
             continue
+        if not found.layers or (gates_only and not found.gates):
+            continue
+        settled.add((value, made[0]))
         taken.update(found.layers)
         divided = (*made[1], *found.divided)
         source = by_result.get(value)
@@ -198,27 +203,37 @@ def _weight_of_convolutions(layers: Iterable[Layer]) -> QuantSpec | None:
 class _Readers:
     """The layers behind a tensor, and the constants that are added on the way."""
 
-    def __init__(self, model: Model, layers: Mapping[Op, Layer], restoring: _Restoring) -> None:
+    def __init__(
+        self, model: Model, layers: Mapping[Op, Layer], restoring: _Restoring, settled: Set[tuple[Value, int]]
+    ) -> None:
         self.layers: list[Layer] = []
         self.divided: list[Divided] = []
         self.gates: list[Gate] = []
         self._model = model
         self._by_op = layers
         self._restoring = restoring
+        self._settled = settled
         self._axes: dict[Value, int] = {}
         self._products: list[Op] = []
 
     @classmethod
     def of(
-        cls, model: Model, value: Value, axis: int, layers: Mapping[Op, Layer], restoring: _Restoring
+        cls,
+        model: Model,
+        value: Value,
+        axis: int,
+        layers: Mapping[Op, Layer],
+        restoring: _Restoring,
+        settled: Set[tuple[Value, int]],
     ) -> _Readers | None:
         """Those of a tensor; None if anything else reads its channels, or they are no graph's own.
 
         Args:
             axis: of the channels, counted from the end.
+            settled: tensors behind which nothing can be scaled, each with such an axis.
         """
-        found = cls(model, layers, restoring)
-        if not found._follow(value, axis) or not found.layers:
+        found = cls(model, layers, restoring, settled)
+        if not found._follow(value, axis):
             return None
         once = all(sum(one in found._axes for one in _inputs(op)) == 1 for op in found._products)
         return found if once else None
@@ -247,7 +262,9 @@ class _Readers:
         """What reads a tensor and was not asked yet; None if its channels cannot be scaled."""
         if value in self._axes:
             return [] if self._axes[value] == axis else None
-        if value.type.shape is None or value.graph.is_output(value) or self._is_settled(value):
+        if (value, axis) in self._settled or value.type.shape is None or value.graph.is_output(value):
+            return None
+        if self._has_grid(value):
             return None
         self._axes[value] = axis
         return value.graph.uses(value)
@@ -310,7 +327,7 @@ class _Readers:
         self.divided.append(Divided(constant, axis))
         return True
 
-    def _is_settled(self, value: Value) -> bool:
+    def _has_grid(self, value: Value) -> bool:
         """Whether the grid of a tensor is known already, or given by what makes it."""
         held = self._model.quant.quantizers_on(value)
         return any(one.encoding is not None or one.spec.fixed_range is not None for one in held)
