@@ -27,6 +27,7 @@ from .decompositions import (
     fused_norms,
     movement,
     normalization,
+    places,
     sums,
 )
 from .decompositions.attention import attention
@@ -66,7 +67,7 @@ _IN_ALL_AXES: Known = {"Pad": all_axes.pad, "Resize": all_axes.resize}
 _CPU = "CPUExecutionProvider"
 _RUN_CACHES = (_CPU, "OpenVINOExecutionProvider")  # in one kernel, which puts what is new into its place
 _DATA = {"com.microsoft.EmbedLayerNormalization": 2}  # the input that tells the type, if it is not the first
-_MOVED = {"GatherND"}  # of any type
+_MOVED = {"GatherND", "OneHot"}  # of any type
 _WEIGHTED = {
     "Einsum",
     "MatMul",
@@ -90,14 +91,14 @@ class DecomposeOps(Pass):
     wider than the target can hold (``widest_window``) one of neighbours, a Clip by limits that are data Max
     and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a root, a Gemm one without factors that
     adds no more than a number to each column, LSTM, GRU and RNN their steps, a Gather of all there is a
-    Reshape, a GatherElements of whole rows a Gather, a GatherND of one sample likewise, a CumSum a product by
-    ones, an AveragePool of whole pictures a GlobalAveragePool, a LayerNormalization over several axes one
-    over the last, a GroupNormalization one of instances, a ScatterND into what lies together a Concat with
-    what is around it, a Split of a row Slices, a ReverseSequence of one length a Gather, a Resize to the
-    nearest numbers one that repeats them or Gathers, and Mish, Softsign, Selu, Celu, Sum, Mean, ReduceL2,
-    ReduceLogSumExp and Scaler, which scikit-learn's models begin with, what their definition says. Only ops
-    on float32 are written so, and GatherND; recurrent ones must have lengths that are known, constant
-    weights, and no clipping.
+    Reshape, a GatherElements of whole rows a Gather, a GatherND one of whole rows, places that count from the
+    end of an axis ones from its start, a CumSum a product by ones, an AveragePool of whole pictures a
+    GlobalAveragePool, a LayerNormalization over several axes one over the last, a GroupNormalization one of
+    instances, a ScatterND into what lies together a Concat with what is around it, a Split of a row Slices, a
+    ReverseSequence of one length a Gather, a Resize to the nearest numbers one that repeats them or Gathers,
+    and Mish, Softsign, Selu, Celu, Sum, Mean, ReduceL2, ReduceLogSumExp and Scaler, which scikit-learn's
+    models begin with, what their definition says. Only ops on float32 are written so, GatherND and OneHot;
+    recurrent ones must have lengths that are known, constant weights, and no clipping.
 
     For every target a Pad or a Resize along some axes says of all what becomes of them, where that is known.
 
@@ -185,6 +186,7 @@ class DecomposeOps(Pass):
             "Mean": elementwise.mean,
             "Mish": elementwise.mish,
             "Mul": factors,
+            "OneHot": places.one_hot,
             "PRelu": elementwise.prelu,
             "Pow": elementwise.power,
             "RNN": recurrent,
@@ -193,6 +195,7 @@ class DecomposeOps(Pass):
             "Resize": nearest,
             "ReverseSequence": movement.reverse_sequence,
             "RotaryEmbedding": rotary_embedding,
+            "ScatterElements": places.from_the_start,
             "ScatterND": scattered,
             "Selu": elementwise.selu,
             "Softsign": elementwise.softsign,

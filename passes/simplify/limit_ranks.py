@@ -13,8 +13,8 @@ from qc.ir.rewriter import Rewriter
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 from .decompositions import merging, ranks
-from .decompositions.builder import Builder, Writer, put_in_place
-from .decompositions.movement import gather_in_three, lengths_of, reshaped, split_in_three, transpose_in
+from .decompositions.builder import Builder, Writer, lengths_of, put_in_place
+from .decompositions.movement import gather_in_three, reshaped, split_in_three, transpose_in
 
 _WRITERS: Mapping[str, Callable[[Op, int], Writer | None]] = {
     **dict.fromkeys(("Flatten", "Squeeze", "Unsqueeze"), lambda op, rank: reshaped(op)),

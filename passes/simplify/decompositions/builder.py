@@ -58,6 +58,19 @@ class Builder:
         self._rewriter.add_op(self._graph, op_type, inputs, [made], attributes, domain)
         return made
 
+    def same(self, op: Op, *inputs: Value | None) -> Value:
+        """The first result of an op as another one, of other inputs."""
+        result = op.graph.op_outputs(op)[0]
+        assert result is not None, "somebody reads what is to be replaced"
+        return self.op(
+            op.op_type,
+            *inputs,
+            shape=result.type.shape,
+            type=result.type.elem_type,
+            domain=op.domain,
+            **{name: op.attribute(name) for name in op.attributes},
+        )
+
     def gemm(
         self, data: Value | None, weight: Value | None, bias: Value | None, shape: Shape | None, **turned: Any
     ) -> Value:
@@ -157,6 +170,7 @@ class Builder:
         return self._rewriter.add_value(self._graph, f"{self._name}_{name}", made)
 
 
+Lengths = tuple[int, ...]
 Writer = Callable[[Builder], list[Value | None]]  # adds ops; what takes the place of each result
 
 
@@ -166,6 +180,14 @@ def put_in_place(rewriter: Rewriter, old: Value, new: Value) -> None:
     rewriter.replace_uses(old, new)
     if new.name != name:  # a graph output takes its name along
         rewriter.swap_names(old, new)
+
+
+def lengths_of(value: Value | None) -> Lengths | None:
+    """The shape of a value; None if a length is free, or 0, which a Reshape takes for that of its data."""
+    shape = value.type.shape if value is not None else None
+    if shape is None or not all(isinstance(length, int) and length > 0 for length in shape):
+        return None
+    return tuple(length for length in shape if isinstance(length, int))
 
 
 def result_shape(op: Op) -> Shape | None:

@@ -9,8 +9,7 @@ import numpy as np
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 
-from .builder import Builder, Writer
-from .movement import Lengths, lengths_of
+from .builder import Builder, Lengths, Writer, lengths_of
 
 _ALONG_ONE_AXIS = 3  # dimensions: samples, channels, places
 _CHANNELS_OF_A_BLOCK = 32

@@ -13,8 +13,7 @@ import numpy as np
 
 from qc.ir.graph import Op, Value
 
-from .builder import Builder, Writer
-from .movement import lengths_of
+from .builder import Builder, Writer, lengths_of
 
 Length = int | str  # a free one is a name
 _TWO = 2

@@ -7,8 +7,7 @@ import numpy as np
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 
-from .builder import Builder, Writer
-from .movement import lengths_of
+from .builder import Builder, Writer, lengths_of
 
 _RESHAPED = ("Reshape", "Unsqueeze", "Squeeze", "Flatten")
 _EXPAND = 8  # the first opset that has it

@@ -12,8 +12,7 @@ from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 from qc.patterns.attributes import attribute_of
 
-from .builder import Builder, Writer
-from .movement import Lengths, lengths_of
+from .builder import Builder, Lengths, Writer, lengths_of
 
 Groups = Sequence[Sequence[int]]  # the axes that become one, of each dimension that is left
 

@@ -10,25 +10,33 @@ import numpy as np
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 
-from .builder import SLICES_BY_INPUT, Builder, Writer
-
-Lengths = tuple[int, ...]
+from .builder import SLICES_BY_INPUT, Builder, Lengths, Writer, lengths_of
+from .places import counted_from_start, from_the_start, numbered
 
 
 def gather(op: Op) -> Writer | None:
-    """A Reshape, where all there is along the axis is taken in its order, as tensors of another shape."""
+    """A Reshape, where all there is along the axis is taken in its order, as tensors of another shape.
+
+    Of places that the model computes one of places that count from zero.
+    """
     found = _taken(op)
-    if (
-        found is None
-        or found.wanted == found.lengths
-        or not np.array_equal(found.indices, np.arange(found.lengths[found.axis]))
-    ):
+    if found is None:
+        return from_the_start(op)
+    in_order = np.array_equal(found.indices, np.arange(found.lengths[found.axis]))
+    if found.wanted == found.lengths or not in_order:
         return None
     return lambda build: [build.reshape(found.data, found.wanted)]
 
 
 def gather_elements(op: Op) -> Writer | None:
-    """A Gather, where the places along the axis are copies of one row, as those of chosen queries are."""
+    """A Gather, where the places along the axis are copies of one row, as those of chosen queries are.
+
+    Otherwise one of places that count from zero.
+    """
+    return _gathered_rows(op) or from_the_start(op)
+
+
+def _gathered_rows(op: Op) -> Writer | None:
     (data, places), wanted = op.graph.op_inputs(op), lengths_of(op.graph.op_outputs(op)[0])
     lengths, rank = lengths_of(data), len(wanted or ())
     if data is None or places is None or lengths is None or wanted is None:
@@ -43,13 +51,16 @@ def gather_elements(op: Op) -> Writer | None:
         return None
     if (lengths_of(row) or ())[axis - rank :][:1] != (wanted[axis],):
         return None
-    return lambda build: [
-        build.op("Gather", data, build.reshape(row, (wanted[axis],)), shape=wanted, axis=axis)
-    ]
+
+    def write(build: Builder) -> list[Value | None]:
+        counted = counted_from_start(build, build.reshape(row, (wanted[axis],)), lengths[axis])
+        return [build.op("Gather", data, counted, shape=wanted, axis=axis)]
+
+    return write
 
 
 def gather_nd(op: Op) -> Writer | None:
-    """A Gather along the last axis that places are given for, where all axes before it have a length of 1.
+    """A Gather of rows, the axes that places are given for made one.
 
     Where all there is is taken in its order, as masks of attention are, it is a Reshape.
     """
@@ -57,20 +68,18 @@ def gather_nd(op: Op) -> Writer | None:
     lengths, shape = lengths_of(data), lengths_of(places)
     if data is None or places is None or not lengths or not shape or wanted is None:
         return None
-    depth = shape[-1]
-    if op.attribute("batch_dims", 0) or prod(lengths[: depth - 1]) != 1:
+    if op.attribute("batch_dims", 0):
         return None
-    given = fixed_constant(places)
-    row = np.arange(lengths[depth - 1])
-    if given is not None and np.array_equal(given.numpy()[..., -1].ravel(), row):
-        return lambda build: [build.reshape(data, wanted)]
+    depth = shape[-1]
+    outer, given = lengths[:depth], fixed_constant(places)
+    if given is not None:
+        numbers = np.moveaxis(given.numpy(), -1, 0) % np.reshape(outer, (-1, *(1,) * (len(shape) - 1)))
+        if np.array_equal(np.ravel_multi_index(tuple(numbers), outer).ravel(), np.arange(prod(outer))):
+            return lambda build: [build.reshape(data, wanted)]
 
     def write(build: Builder) -> list[Value | None]:
-        last = build.constant(np.array(depth - 1), "last")
-        kind = places.type.elem_type
-        along = build.op("Gather", places, last, shape=shape[:-1], type=kind, axis=len(shape) - 1)
-        rows = build.reshape(data, lengths[depth - 1 :])
-        return [build.op("Gather", rows, along, shape=wanted, axis=0)]
+        rows = build.reshape(data, (prod(outer), *lengths[depth:]))
+        return [build.op("Gather", rows, numbered(build, places, outer), shape=wanted, axis=0)]
 
     return write
 
@@ -198,14 +207,6 @@ def reshaped(op: Op) -> Writer | None:
     if data is None or wanted is None:
         return None
     return lambda build: [build.reshape(data, wanted)]
-
-
-def lengths_of(value: Value | None) -> Lengths | None:
-    """The shape of a value; None if a length is free, or 0, which a Reshape takes for that of its data."""
-    shape = value.type.shape if value is not None else None
-    if shape is None or not all(isinstance(length, int) and length > 0 for length in shape):
-        return None
-    return tuple(length for length in shape if isinstance(length, int))
 
 
 class _Taken(NamedTuple):

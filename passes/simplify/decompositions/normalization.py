@@ -10,8 +10,7 @@ from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 
 from ..batch_norms.affine import affine_of
-from .builder import Builder, Writer
-from .movement import lengths_of
+from .builder import Builder, Writer, lengths_of
 
 _TABLE = 2  # dimensions of samples by channels
 

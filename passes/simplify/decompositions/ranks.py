@@ -9,8 +9,7 @@ from typing import Any
 from qc.ir.graph import Op, Value
 
 from ...framework.target import Target
-from .builder import Builder, Writer
-from .movement import Lengths, lengths_of
+from .builder import Builder, Lengths, Writer, lengths_of
 
 
 def has_more(target: Target, op: Op) -> bool:

@@ -11,9 +11,8 @@ import numpy as np
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 
-from .builder import Builder, Writer
+from .builder import Builder, Writer, lengths_of
 from .cells import Cell, Gru, LinearGru, Lstm, Rnn, State
-from .movement import lengths_of
 
 # Inputs that RNN, GRU and LSTM have alike, and those of LSTM alone.
 _X, _W, _R, _B, _LENGTHS, _H, _C, _P = range(8)

@@ -10,8 +10,7 @@ import numpy as np
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 
-from .builder import Builder, Writer
-from .movement import Lengths, lengths_of
+from .builder import Builder, Lengths, Writer, lengths_of
 
 _COORDINATES = 11  # the first opset whose Resize tells how places correspond
 _PLAIN: dict[str, Any] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}

@@ -10,8 +10,8 @@ import numpy as np
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 
-from .builder import Builder, Writer
-from .movement import Lengths, lengths_of
+from .builder import Builder, Lengths, Writer, lengths_of
+from .places import counted_from_start
 
 _OLDEST_OPSET = 11  # which has all ops that are written
 Box = Sequence[tuple[int, int]]  # along each of the first axes, the first place and the one behind the last
@@ -46,7 +46,8 @@ def _by_elements(data: Value, places: Value, updates: Value) -> Writer | None:
 
     def write(build: Builder) -> list[Value | None]:
         shape = build.shape((rows[0], row))
-        copies = build.op("Expand", places, shape, shape=(rows[0], row), type=places.type.elem_type)
+        counted = counted_from_start(build, places, lengths[0])
+        copies = build.op("Expand", counted, shape, shape=(rows[0], row), type=places.type.elem_type)
         flat, written = build.reshape(data, (lengths[0], row)), build.reshape(updates, (rows[0], row))
         made = build.op("ScatterElements", flat, copies, written, shape=(lengths[0], row), axis=0)
         return [build.reshape(made, lengths)]

@@ -7,8 +7,7 @@ import numpy as np
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 
-from .builder import Builder, Writer
-from .movement import lengths_of
+from .builder import Builder, Writer, lengths_of
 
 _FLOATS = np.finfo(np.float32)
 _LONGEST = 1024  # of the axis of a CumSum, whose matrix has the square of that

@@ -6,8 +6,7 @@ from math import prod
 
 from qc.ir.graph import Op, Value
 
-from .builder import Builder, Writer
-from .movement import Lengths, lengths_of
+from .builder import Builder, Lengths, Writer, lengths_of
 
 _WRONG = 16  # places
 
