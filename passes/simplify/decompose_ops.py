@@ -91,7 +91,7 @@ class DecomposeOps(Pass):
     wider than the target can hold (``widest_window``) one of neighbours, a Clip by limits that are data Max
     and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a root, a Gemm one without factors that
     adds no more than a number to each column, LSTM, GRU and RNN their steps, a Gather of all there is a
-    Reshape, a GatherElements of whole rows a Gather, a GatherND one of whole rows, places that count from the
+    Reshape, a GatherElements of whole rows a Gather, a GatherND one of rows, places that count from the
     end of an axis ones from its start, a CumSum a product by ones, an AveragePool of whole pictures a
     GlobalAveragePool, a LayerNormalization over several axes one over the last, a GroupNormalization one of
     instances, a ScatterND into what lies together a Concat with what is around it, a Split of a row Slices, a

@@ -68,18 +68,17 @@ def gather_nd(op: Op) -> Writer | None:
     lengths, shape = lengths_of(data), lengths_of(places)
     if data is None or places is None or not lengths or not shape or wanted is None:
         return None
-    if op.attribute("batch_dims", 0):
-        return None
-    depth = shape[-1]
-    outer, given = lengths[:depth], fixed_constant(places)
-    if given is not None:
+    first = op.attribute("batch_dims", 0)
+    end = first + shape[-1]
+    outer, given = lengths[first:end], fixed_constant(places)
+    if given is not None and not first:
         numbers = np.moveaxis(given.numpy(), -1, 0) % np.reshape(outer, (-1, *(1,) * (len(shape) - 1)))
         if np.array_equal(np.ravel_multi_index(tuple(numbers), outer).ravel(), np.arange(prod(outer))):
             return lambda build: [build.reshape(data, wanted)]
 
     def write(build: Builder) -> list[Value | None]:
-        rows = build.reshape(data, (prod(outer), *lengths[depth:]))
-        return [build.op("Gather", rows, numbered(build, places, outer), shape=wanted, axis=0)]
+        rows = build.reshape(data, (prod(lengths[:end]), *lengths[end:]))
+        return [build.op("Gather", rows, numbered(build, places, outer, first), shape=wanted, axis=0)]
 
     return write
 

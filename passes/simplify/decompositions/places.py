@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -61,12 +62,13 @@ def counted_from_start(build: Builder, places: Value, length: int) -> Value:
     return build.op("Where", is_behind, from_start, places, shape=shape, type=kind)
 
 
-def numbered(build: Builder, places: Value, lengths: Lengths) -> Value:
+def numbered(build: Builder, places: Value, lengths: Lengths, of_batch: int = 0) -> Value:
     """The numbers that places have, if those along all axes are counted in one.
 
     Args:
         places: integers, shape ``(..., axes)``, of which all are known.
         lengths: those of the axes.
+        of_batch: so many of the first axes of the places are those of data before these, and counted too.
     """
     shape, kind = (lengths_of(places) or ())[:-1], places.type.elem_type
     axes = [axis for axis, length in enumerate(lengths) if length != 1] or [len(lengths) - 1]
@@ -82,7 +84,12 @@ def numbered(build: Builder, places: Value, lengths: Lengths) -> Value:
             along = made("Add", made("Mul", number, _number(build, lengths[axis], kind)), along)
         number = along
     assert number is not None, "there is an axis at the least"
-    return number
+    if not of_batch:
+        return number
+    samples = shape[:of_batch]
+    firsts = prod(lengths) * np.arange(prod(samples), dtype=helper.tensor_dtype_to_np_dtype(kind))
+    firsts = firsts.reshape(*samples, *(1 for _ in shape[of_batch:]))
+    return made("Add", number, build.constant(firsts, "firsts"))
 
 
 def _count_from_start(places: Value | None) -> bool:
