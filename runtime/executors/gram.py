@@ -16,6 +16,8 @@ from ..native.kernels import observe, products, rows_of
 
 # Rows that a thread multiplies at once; sums of other pieces would be rounded in other ways.
 _PIECE = 4096
+# Rows up to which those of several feeds are multiplied at once: each product costs as much as some hundred.
+_TOGETHER = 512
 _COLUMNS = 32
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -27,14 +29,18 @@ def gram_of(
     for number, arrays in enumerate(feeds):
         if bad := sum(observe(array).nonfinite for array in arrays):
             raise DataError(f"{bad} values are NaN or infinite on feed {number}")
-    sizes = [rows_of(arrays[0].shape, features) for arrays in feeds]
-    pieces = list(_pieces([positions for _, _, positions in sizes], rows))
+    runs = list(_runs(feeds, features))
+    pieces = list(_pieces([sum(count for _, count in run) for run in runs], rows))
     if not pieces:
         return None
 
     def multiply(piece: tuple[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        feed, positions = piece
-        return products(feeds[feed], features, positions)
+        run, positions = piece
+        arrays = [arrays for arrays, _ in runs[run]]
+        joined = (
+            arrays[0] if len(arrays) == 1 else [np.concatenate(parts) for parts in zip(*arrays, strict=True)]
+        )
+        return products(joined, features, positions)
 
     with ThreadPoolExecutor(threads) if min(threads, len(pieces)) > 1 else nullcontext() as pool:
         results = (pool.map if pool else map)(multiply, pieces)  # in order, whichever thread is done first
@@ -60,6 +66,22 @@ def _matrices(triangles: np.ndarray, size: int) -> np.ndarray:
             matrices[:, row:behind, row] = matrices[:, row, row:behind]
         matrices[:, behind:, first:behind] = np.swapaxes(matrices[:, first:behind, behind:], 1, 2)
     return matrices
+
+
+def _runs(
+    feeds: Sequence[Sequence[np.ndarray]], features: Observation
+) -> Iterator[list[tuple[Sequence[np.ndarray], int]]]:
+    """Feeds that are multiplied at once, each with its rows: few, of shapes that differ in the first axis."""
+    run: list[tuple[Sequence[np.ndarray], int]] = []
+    for arrays in feeds:
+        count = rows_of(arrays[0].shape, features)[2]
+        fits = run and features.axis != 0 and arrays[0].shape[1:] == run[0][0][0].shape[1:]
+        if run and not (fits and sum(rows for _, rows in run) + count <= _TOGETHER):
+            yield run
+            run = []
+        run.append((arrays, count))
+    if run:
+        yield run
 
 
 def _pieces(counts: Sequence[int], rows: int) -> Iterator[tuple[int, np.ndarray]]:

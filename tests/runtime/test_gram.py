@@ -41,6 +41,15 @@ def test_features_along_an_axis(shape: tuple[int, ...]) -> None:
     np.testing.assert_allclose(gram[0], 2.5 * rows @ rows.T / rows.shape[1], rtol=1e-9, atol=1e-12)
 
 
+def test_features_along_the_first_axis_of_short_feeds() -> None:
+    """Short feeds are multiplied at once where they can lie behind each other, along the first axis."""
+    feeds = [(arrays(7, 3, seed=seed),) for seed in range(5)]
+    _, gram, count = OrtExecutor().gram(feeds, Observation("gram", axis=0), EVERYTHING)
+    rows = np.concatenate([x for (x,) in feeds], axis=1).astype(np.float64)
+    assert count == 15
+    np.testing.assert_allclose(gram[0], rows @ rows.T / 15, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("width", [32, 30, 27, 25, 8, 7])
 @pytest.mark.parametrize("rows", [1000, 2500, 9000])
 def test_a_part_of_the_positions_is_spread_over_columns_and_feeds(width: int, rows: int) -> None:
