@@ -160,6 +160,25 @@ def normalization(op_type: str, length: int = 96) -> Callable:
     return build
 
 
+def normalized_pictures(activation: str = "") -> Callable:
+    """Channels of many spreads, with a scale of int8 and a bias of int32."""
+
+    def build(one: OneOp) -> ModelProto:
+        scale, center = one.scale() / np.float32(one.finer), one.random.integers(80, 180)
+        spread = one.random.uniform(3, 60, (1, 16, 1, 1))
+        codes = one.codes(one.random.normal(center, spread, (1, 16, 16, 24)))
+        of_weight = (np.float32(np.exp(one.random.uniform(-7, -4))), np.int8(0))
+        step = np.float32(scale * of_weight[0])
+        inputs = [
+            one.given(codes, (scale, one.codes(center))),
+            one.stored("w", one.random.integers(-127, 128, 16), of_weight),
+            one.stored("b", np.rint(one.random.normal(0, 1, 16) / step), (step, np.int32(0))),
+        ]
+        return one.model(one.op("InstanceNormalization", inputs), activation)
+
+    return build
+
+
 def moving(op_type: str, count: int = 1, **attributes: Any) -> Callable:
     """An op that moves numbers, so that all its tensors have one grid."""
 
@@ -331,4 +350,6 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "Softmax of 2 to another grid": softmax(2, levels=200),
     "LayerNormalization": normalization("LayerNormalization"),
     "RMSNormalization": normalization("RMSNormalization"),
+    "InstanceNormalization": normalized_pictures(),
+    "InstanceNormalization and Relu": normalized_pictures("Relu"),
 }

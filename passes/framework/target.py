@@ -69,8 +69,8 @@ class Target(Strict):
             the codes of another grid are multiplied, ``matrix`` for sums of products, ``codes`` for sums of
             codes, ``average`` for means of windows, ``reduced`` for sums along an axis, ``sum``, ``product``
             and ``quotient`` for those of two tensors, ``softmax``, ``prelu``, ``layer-norm``, ``rms-norm``,
-            ``logarithm``, ``float16``; see :mod:`qc.ir.quant.device_arithmetic`.
-            Simulations of the device need it.
+            ``logarithm``, and ``float16`` for codes that are rounded to that first; see
+            :mod:`qc.ir.quant.device_arithmetic`. Simulations of the device need it.
         default: the rule for ops that ``ops`` does not list; If, Loop and Scan ``carry`` unless it does.
         foreign: the rule for ops of other domains than ONNX's.
         ops: rules by ONNX op type.

@@ -67,7 +67,7 @@ _IN_ALL_AXES: Known = {"Pad": all_axes.pad, "Resize": all_axes.resize}
 _CPU = "CPUExecutionProvider"
 _RUN_CACHES = (_CPU, "OpenVINOExecutionProvider")  # in one kernel, which puts what is new into its place
 _DATA = {"com.microsoft.EmbedLayerNormalization": 2}  # the input that tells the type, if it is not the first
-_MOVED = {"GatherND", "OneHot"}  # of any type
+_MOVED = {"GatherND", "OneHot", "Pad"}  # of any type
 _WEIGHTED = {
     "Einsum",
     "MatMul",
@@ -188,6 +188,7 @@ class DecomposeOps(Pass):
             "Mul": factors,
             "OneHot": places.one_hot,
             "PRelu": elementwise.prelu,
+            "Pad": movement.pad,
             "Pow": elementwise.power,
             "RNN": recurrent,
             "ReduceL2": elementwise.euclidean,

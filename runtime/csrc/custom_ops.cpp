@@ -265,15 +265,17 @@ struct RequantizeNormalizationKernel {
 // x and the grid.
 struct QuantizeInFloat16Kernel {
   const ort::Api& api;
+  const bool with_zero_point;
 
-  QuantizeInFloat16Kernel(const ort::Api& table, const ort::KernelInfo*, ElementType) : api(table) {}
+  QuantizeInFloat16Kernel(const ort::Api& table, const ort::KernelInfo* info, ElementType)
+      : api(table), with_zero_point(integer_attribute(table, info, "with_zero_point", 0) != 0) {}
 
   void compute(ort::KernelContext* context) const {
     const Input x(api, context, 0);
     std::vector<Input> held;
     held.reserve(3);
-    quantize_in_float16(x.tensor<float>(), grid_of(api, context, held, 1), output<float>(api, context, 0, x.shape()),
-                        session_threads(api, context));
+    quantize_in_float16(with_zero_point, x.tensor<float>(), grid_of(api, context, held, 1),
+                        output<float>(api, context, 0, x.shape()), session_threads(api, context));
   }
 };
 

@@ -364,13 +364,22 @@ void requantize_prelu(const Tensor<float>& x, const Grid& grid, const Tensor<flo
   });
 }
 
-void quantize_in_float16(const Tensor<float>& x, const Grid& grid, float* y, const TaskRunner& run) {
+void quantize_in_float16(bool with_zero_point, const Tensor<float>& x, const Grid& grid, float* y, const TaskRunner& run) {
   const Codes codes(grid);
   const auto scale = static_cast<float>(codes.scale);
+  if (scale == 0) {
+    std::copy(x.data, x.data + x.shape.count(), y);
+    return;
+  }
   in_tasks(x.shape.count(), run, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
-      const double scaled = scale == 0 ? 0 : round_to_float16(x.data[i] * (1.0f / scale));
-      y[i] = scale == 0 ? x.data[i] : codes.number(std::trunc(scaled + std::copysign(0.5, scaled)) + codes.zero_point);
+      if (with_zero_point) {
+        const auto code = static_cast<float>(x.data[i] / codes.scale + codes.zero_point);
+        y[i] = codes.number(std::floor(round_to_float16(code) + 0.5));
+      } else {
+        const double scaled = round_to_float16(x.data[i] * (1.0f / scale));
+        y[i] = codes.number(std::trunc(scaled + std::copysign(0.5, scaled)) + codes.zero_point);
+      }
     }
   });
 }

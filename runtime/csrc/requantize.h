@@ -51,8 +51,8 @@ void requantize_matmul(const OnGrid& a, const OnGrid& b, const Grid& grid, const
 void requantize_prelu(const Tensor<float>& x, const Grid& grid, const Tensor<float>& input_scale, const Tensor<float>& slope,
                       float* y, const TaskRunner& run);
 
-// To x, found in float16.
-void quantize_in_float16(const Tensor<float>& x, const Grid& grid, float* y, const TaskRunner& run);
+// To x, found in float16: the steps, of which halves go away from zero, or the codes, of which halves go up.
+void quantize_in_float16(bool with_zero_point, const Tensor<float>& x, const Grid& grid, float* y, const TaskRunner& run);
 
 // The shape that two broadcast to. Throws InvalidArgument if they do not.
 std::vector<std::int64_t> broadcast_shape(const Shape& a, const Shape& b);

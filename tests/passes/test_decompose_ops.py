@@ -12,8 +12,6 @@ from support.pipelines import run_model
 
 import qc
 
-FROM_START = ["Less", "Add", "Where"]  # of places, that they count from the start
-
 RANDOM = np.random.default_rng(0)
 FLOAT = onnx.TensorProto.FLOAT
 
@@ -252,16 +250,6 @@ def test_one_op(body: str, shape: str, expected: list[str]) -> None:
     agree(made, model, 1e-4)
 
 
-def test_rows_at_places_that_are_data_are_written_element_by_element() -> None:
-    """A cache of fixed length is filled so: the HTP gave up models with such a ScatterND."""
-    model = parse("""<ir_version: 10, opset_import: ["" : 21]>
-    g (float[9, 2, 4] x, int64[3, 1] i, float[3, 2, 4] u) => (float[9, 2, 4] y) { y = ScatterND(x, i, u) }""")
-    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
-    assert types(made) == [*FROM_START, "Expand", "Reshape", "Reshape", "ScatterElements", "Reshape"]
-    feed = random_feeds(model, 1)[0] | {"i": np.array([[8], [-9], [3]])}
-    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
-
-
 def test_a_group_norm_is_one_of_instances_with_a_scale_behind_it() -> None:
     """PyTorch's newer exporter writes it as one op, which the HTP has not."""
     model = parse("""<ir_version: 10, opset_import: ["" : 21]>
@@ -271,84 +259,6 @@ def test_a_group_norm_is_one_of_instances_with_a_scale_behind_it() -> None:
     made = qc.compile(model, "decompose-ops", target="qnn-htp").model
     assert types(made) == ["Reshape", "InstanceNormalization", "Reshape", "Mul", "Add"]
     agree(made, model, 1e-4)
-
-
-@pytest.mark.parametrize(
-    ("data", "copies", "left"),
-    [
-        ("1, 8, 4", "e = Expand(u, to)", ["Reshape", "Gather"]),
-        ("1, 8, 4", "e = Tile(u, times)", ["Reshape", "Gather"]),
-        ("1, 8, 5", "e = Expand(u, to)", ["Expand", "GatherElements"]),
-    ],
-)
-def test_rows_that_are_chosen_as_a_whole_are_gathered(data: str, copies: str, left: list[str]) -> None:
-    """RT-DETR takes the best queries so: the HTP gave up the model for a GatherElements."""
-    model = parse(f"""<ir_version: 8, opset_import: ["" : 18]>
-    g (float[{data}] x, float[1, 8] score) => (float[1, 3, 4] y) <
-        int64[1] two = {{2}}, int64[3] to = {{1, 3, 4}}, int64[3] times = {{1, 1, 4}}, int64[1] three = {{3}}
-    > {{ v, i = TopK(score, three)  u = Unsqueeze(i, two)  {copies}  y = GatherElements<axis = 1>(x, e) }}""")
-    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
-    assert types(made) == ["TopK", "Unsqueeze", *left]
-    feed = random_feeds(model, 1)[0]
-    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
-
-
-@pytest.mark.parametrize(
-    ("op", "shape"),
-    [
-        ("Gather<axis = 1>(x, i)", "5, 2, 4"),
-        ("GatherElements<axis = 1>(x, i)", "2, 4"),
-        ("ScatterElements<axis = 1>(x, i, u)", "5, 4"),
-        ("OneHot(i, four, u2)", "2, 4, 4"),
-    ],
-)
-def test_places_from_the_end_are_counted_from_the_start(op: str, shape: str) -> None:
-    """The HTP reads, writes or sets something else where they are not constant."""
-    model = parse(f"""<ir_version: 8, opset_import: ["" : 18]>
-    g (float[5, 4] x, int64[2, 4] i, float[2, 4] u) => (float[{shape}] y) <
-        int64 four = {{4}}, float[2] u2 = {{-1, 2}}
-    > {{ y = {op} }}""")
-    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
-    assert types(made) == [*FROM_START, op[: op.index("(")].split("<")[0]]
-    feed = random_feeds(model, 1)[0] | {"i": np.array([[-4, 3, -2, 1], [0, -3, -2, -1]])}
-    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
-    assert types(qc.compile(made, "decompose-ops", target="qnn-htp").model) == types(made)
-
-
-@pytest.mark.parametrize(
-    ("shape", "places", "left"),
-    [
-        ("1, 8, 4", "p = Concat<axis = 1>(zero, i)", [*FROM_START, "Concat", "Gather", "Reshape", "Gather"]),
-        ("8, 1, 4", "p = Concat<axis = 1>(i, zero)", [*FROM_START, "Concat", "Gather", "Reshape", "Gather"]),
-        ("1, 8, 4", "p = Identity(all)", ["Reshape"]),
-        (
-            "2, 3, 4",
-            "m = ArgMax<axis = 1>(i) o = Gather(m, two) p = Concat<axis = 1>(one, o)",
-            ["ArgMax", *["Gather"] * 3, "Concat", "Gather", "Add", "Mul", "Reshape"],
-        ),
-        (
-            "9, 8, 4",
-            "p = Concat<axis = 1>(i, one)",
-            [*FROM_START * 2, "Concat", *["Gather"] * 3, "Mul", "Add", "Reshape"],
-        ),
-        (
-            "2, 8, 4",
-            "y = GatherND<batch_dims = 1>(x, i)",
-            [*FROM_START, *["Gather"] * 2, "Add", "Reshape"],
-        ),
-    ],
-)
-def test_places_are_gathered(shape: str, places: str, left: list[str]) -> None:
-    """PyTorch's newer exporter takes the last tokens of CLIP so; the HTP has it of floats alone."""
-    model = parse(f"""<ir_version: 8, opset_import: ["" : 18]>
-    g (float[{shape}] x, int64[2, 1] i) => (float[N, 4] y) <
-        int64[2, 1] zero = {{0, 0}}, int64[2, 1] one = {{0, 1}}, int64[2] two = {{0, 0}},
-        int64[8, 2] all = {{0, 0, 0, 1, 0, -6, 0, 3, 0, 4, 0, 5, -1, 6, 0, 7}}
-    > {{ {places} {"" if "y =" in places else "y = GatherND(x, p)"} }}""")
-    made = qc.compile(model, "fold-constants, decompose-ops, eliminate-dead-code", target="qnn-htp").model
-    assert sorted(one for one in types(made) if one != "Identity") == sorted(left)
-    feed = random_feeds(model, 1)[0] | {"i": np.array([[7], [-2]])}
-    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
 
 
 # -- convolutions --------------------------------------------------------------------------------------------

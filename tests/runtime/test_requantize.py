@@ -285,14 +285,15 @@ def test_a_slope_is_its_definition(seed: int, channels: bool) -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(seed=SEEDS)
-def test_quantizing_in_float16_is_its_definition(seed: int) -> None:
+@given(seed=SEEDS, with_zero_point=st.booleans())
+def test_quantizing_in_float16_is_its_definition(seed: int, with_zero_point: bool) -> None:
     random = np.random.default_rng(seed)
     encoding = grid(random)
     x = random.uniform(-300, 300, 1000).astype(np.float32) * encoding.scale
     x[:3] = np.inf, -np.inf, 0
-    found = run("QuantizeInFloat16", [x, *parameters(encoding), LIMITS])
-    assert np.array_equal(found, quantize_in_float16(x, encoding))
+    inputs = [x, *parameters(encoding), LIMITS]
+    found = run("QuantizeInFloat16", inputs, with_zero_point=int(with_zero_point))
+    assert np.array_equal(found, quantize_in_float16(x, encoding, with_zero_point))
 
 
 @pytest.mark.parametrize("index", range(16))

@@ -239,15 +239,22 @@ def requantize_prelu(x: np.ndarray, grid: Encoding, slope: np.ndarray, encoding:
     return on_grid(round_half_up(moved) + np.float64(encoding.zero_point), encoding)
 
 
-def quantize_in_float16(x: np.ndarray, encoding: Encoding) -> np.ndarray:
-    """The nearest numbers to ``x`` on a grid of one scale, found in float16; ties go away from zero.
+def quantize_in_float16(x: np.ndarray, encoding: Encoding, with_zero_point: bool = False) -> np.ndarray:
+    """The nearest numbers to ``x`` on a grid of one scale, found in float16.
 
-    ``x``, float32, is multiplied by the reciprocal of the scale, and the product is rounded to float16.
+    ``x``, float32, is multiplied by the reciprocal of the scale, the product is rounded to float16, and ties
+    go away from zero. With the zero point it is the exact code that is rounded to float16, and ties go up.
     """
-    reciprocal = np.float32(1) / encoding.scale.astype(np.float32)
     with np.errstate(over="ignore"):
-        scaled = (x.astype(np.float32) * reciprocal).astype(np.float16).astype(np.float64)
+        if with_zero_point:
+            exact = x.astype(np.float64) / np.float64(encoding.scale) + np.float64(encoding.zero_point)
+            return on_grid(round_half_up(_in_float16(exact)), encoding)
+        scaled = _in_float16(x.astype(np.float32) * (np.float32(1) / encoding.scale.astype(np.float32)))
     return on_grid(np.trunc(scaled + np.copysign(0.5, scaled)) + encoding.zero_point, encoding)
+
+
+def _in_float16(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float32).astype(np.float16).astype(np.float64)
 
 
 def _of_bits(multiplier: np.ndarray, bits: int) -> np.ndarray:

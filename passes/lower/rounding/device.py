@@ -87,6 +87,10 @@ class DeviceArithmetic:
         if kind in ("layer-norm", "rms-norm"):
             grids = self._grids.get((op, 0)), self._grids.get((op, 1))
             return write_normalization(writer, op, *grids, centered=kind == "layer-norm")
+        if kind == "float16":
+            inputs = (one.value, *writer.grid)
+            writer.write(one.op, "QuantizeInFloat16", inputs, {"with_zero_point": 1})
+            return True
         if kind == "average":
             return write_average(writer, op, self._grids.get((op, 0)))
         if kind in ("sum", "quotient") and has_one_number(op):

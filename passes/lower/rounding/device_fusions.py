@@ -16,6 +16,7 @@ from .device_writer import UINT8, Rounded, is_uint8
 ACTIVATIONS = ("Relu", "Clip")
 _RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 _LEADERS = (Arithmetic.MATRIX.value, "sum", "product")
+_LEADS_RELU = "float16"  # alone: behind a Clip it has its own grid
 
 
 class Fusions:
@@ -48,21 +49,22 @@ class Fusions:
             if op is not None and op.is_type("Concat") and is_uint8(joined.quantizer):
                 self._join_at_once(op, joined)
 
-    def may_lead(self, op: Op) -> bool:
+    def may_lead(self, activation: Op, op: Op) -> bool:
         """Whether an activation behind an op runs as one with it."""
-        return not op.domain and self._kinds.get(op.op_type) in _LEADERS and not _is_reshaped(op)
+        leaders = (*_LEADERS, _LEADS_RELU) if activation.is_type("Relu") else _LEADERS
+        return not op.domain and self._kinds.get(op.op_type) in leaders and not _is_reshaped(op)
 
     def leader(self, activation: Op) -> Op | None:
         """The op that runs as one with an activation, once nothing is rounded between them."""
         source = activation.graph.op_inputs(activation)[0]
         made = activation.graph.producer(source) if source is not None else None
-        return made if made is not None and self.may_lead(made) else None
+        return made if made is not None and self.may_lead(activation, made) else None
 
     def _fuse_activation(self, op: Op, rounding: Op) -> None:
         """Takes away the grid between an activation and what leads it; behind a table both are one."""
         source = op.graph.op_inputs(op)[0]
         is_table = source is not None and op.graph.producer(source) in self.tables
-        if self._fuse(op, 0, self.may_lead) and is_table:
+        if self._fuse(op, 0, partial(self.may_lead, op)) and is_table:
             self.tables.add(rounding)
 
     def _fuse_silu(self, op: Op) -> bool:
@@ -124,8 +126,8 @@ class Fusions:
         return value.graph.is_output(value) or len(value.graph.uses(value)) > 1
 
     def _makes_codes(self, op: Op) -> bool:
-        known = not op.domain and self._kinds.get(op.op_type) in (*_LEADERS, "exact", "logarithm")
-        return known and not op.is_type(*_RESHAPES)
+        kinds = (*_LEADERS, _LEADS_RELU, "exact", "logarithm")
+        return not op.domain and self._kinds.get(op.op_type) in kinds and not op.is_type(*_RESHAPES)
 
     def _rounding_of(self, source: Value | None) -> Rounded | None:
         """What rounds a tensor to a grid of uint8, if that is done here."""

@@ -6,9 +6,11 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
+from onnx import helper
 
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
+from qc.patterns.attributes import attribute_of
 
 from .builder import SLICES_BY_INPUT, Builder, Lengths, Writer, lengths_of
 from .places import counted_from_start, from_the_start, numbered
@@ -94,6 +96,34 @@ def split(op: Op) -> Writer | None:
     if prod(lengths) != lengths[axis]:
         return None
     return lambda build: [*build.slices(data, [part[axis] for part in parts if part is not None], axis)]
+
+
+def pad(op: Op) -> Writer | None:
+    """Constants around what is no float, as a mask of words, by a Concat along each axis."""
+    data, _, number, *_ = (*op.graph.op_inputs(op), None)
+    pads, lengths = attribute_of(op, "pads", op.graph.op_inputs(op)), lengths_of(data)
+    filling, is_constant = fixed_constant(number), op.attribute("mode", "constant") == "constant"
+    if data is None or data.is_float or lengths is None or not is_constant or (number and not filling):
+        return None
+    if not isinstance(pads, tuple) or len(pads) != 2 * len(lengths) or min(pads) < 0:
+        return None
+    kind = data.type.elem_type
+    number_of = filling.numpy().item() if filling is not None else 0
+
+    def write(build: Builder) -> list[Value | None]:
+        made, shape = data, lengths
+        for axis, (before, behind) in enumerate(zip(pads[: len(shape)], pads[len(shape) :], strict=True)):
+            around = [(*shape[:axis], length, *shape[axis + 1 :]) for length in (before, behind)]
+            first, last = (
+                [build.constant(np.full(one, number_of, helper.tensor_dtype_to_np_dtype(kind)), "filling")]
+                for one in around
+            )
+            parts = [*(first if before else []), made, *(last if behind else [])]
+            shape = (*shape[:axis], before + shape[axis] + behind, *shape[axis + 1 :])
+            made = build.concat(parts, axis, shape)
+        return [made]
+
+    return write
 
 
 def reverse_sequence(op: Op) -> Writer | None:

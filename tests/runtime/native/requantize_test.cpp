@@ -140,8 +140,11 @@ void check_single(const Dims& dims, bool finite, Random& random) {
           qc::requantize(qc::arithmetic_of(word), -1, numbers, grid.grid(), scale, {ones.data(), slope.x.shape()}, y, run);
         },
         number);
-  check(
-      "float16", [&](float* y, const TaskRunner& run) { qc::quantize_in_float16(numbers, grid.grid(), y, run); }, number);
+  for (const bool with_zero_point : {false, true})
+    check(
+        "float16",
+        [&](float* y, const TaskRunner& run) { qc::quantize_in_float16(with_zero_point, numbers, grid.grid(), y, run); },
+        number);
   made(x.x.count, [&](float* y, const TaskRunner& run) {
     qc::requantize_prelu(numbers, grid.grid(), scale, slope.numbers(), y, run);
   });
