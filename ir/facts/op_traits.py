@@ -189,6 +189,19 @@ def kernel_axes(op: Op | None, weight: Value) -> tuple[int, ...]:
     return tuple(range(2, rank)) if op is not None and traits(op).product == "convolution" else ()
 
 
+def is_depthwise(op: Op) -> bool:
+    """Whether an op is a Conv of several channels, each of which has filters of its own."""
+    weight, group = op.graph.op_inputs(op)[1] if op.is_type("Conv") else None, op.attribute("group", 1)
+    shape = weight.type.shape if weight is not None else None
+    return shape is not None and group > 1 and shape[:2] == (group, 1)
+
+
+def measures_batch(op: Op) -> bool:
+    """Whether an op is a BatchNormalization that trains; before opset 14 further outputs say so."""
+    further = any(value is not None for value in op.graph.op_outputs(op)[1:])
+    return op.is_type("BatchNormalization") and (further or bool(op.attribute("training_mode", 0)))
+
+
 def is_random(op: Op) -> bool:
     """Whether an op makes other numbers in every run, as a Dropout does that trains."""
     return op.is_type(*RANDOM) or (op.is_type("Dropout") and trains(op))

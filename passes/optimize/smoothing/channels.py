@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qc.ir.facts.op_traits import reads_shape_only, traits
+from qc.ir.facts.op_traits import measures_batch, reads_shape_only, traits
 from qc.ir.graph import Graph, Op, Use, Value
 from qc.ir.model import Model
 from qc.ir.quant.spec import PerChannel, QuantSpec
@@ -159,7 +159,7 @@ def _made(
         trained = traits(op).trained
         ports = ports or tuple(trained[kind] for kind in ("weight", "bias") if kind in trained)
     axis = -1 if "Layer" in op.op_type or op.is_type("RMSNormalization") else 1 - len(shape)
-    if not ports or op.attribute("axis", -1) not in (-1, len(shape) - 1) or op.attribute("training_mode", 0):
+    if not ports or op.attribute("axis", -1) not in (-1, len(shape) - 1) or measures_batch(op):
         return None
     constants = [Constant.at(model, op, port) for port in ports]
     found = tuple(Divided(one, -1) for one in constants if one is not None and one.value is not None)
