@@ -192,6 +192,16 @@ def test_one_model_is_lowered_many_times():
         run(Lower("a"), Lower("a"))
 
 
+def test_two_passes_for_one_artifact_are_refused_before_anything_runs():
+    class Declared(Lower):
+        makes = "a"
+
+    model = Model()
+    with pytest.raises(UsageError, match="pass 'lower' makes 'a', which 'lower' before it makes"):
+        run(Count(), Declared("a"), Declared("b"), model=model)
+    assert model.trace == []
+
+
 def test_a_lowering_pass_may_not_change_the_model():
     with pytest.raises(VerificationError, match=r"pass 'lower' changed the model, .* made action 1"):
         run(Lower(meddle=True))
