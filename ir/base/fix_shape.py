@@ -5,6 +5,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
+_LONGEST = 2**63 - 1  # what ONNX can say of a length
+
+
+def named_length(text: str) -> tuple[str, int]:
+    """What ``NAME=N`` says: a free dimension and its length; raises ValueError for other text."""
+    name, _, number = text.rpartition("=")
+    # Digits are counted first: Python reads no integer of thousands of them.
+    fits = number.isdecimal() and len(number) <= len(str(_LONGEST)) and 1 <= int(number) <= _LONGEST
+    if not name or not fits:
+        raise ValueError(f"{text!r} is not of the form NAME=N with N from 1 to {_LONGEST}")
+    return name, int(number)
+
 
 def fix_shape_options(free: Mapping[str, str]) -> str:
     """The options that give free dimensions a length: 1 along the first axis, and one to fill in elsewhere.

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from onnx import ModelProto
 
+from qc.ir.base.fix_shape import named_length
 from qc.ir.errors import UsageError, nearest
 from qc.ir.graph import Value
 from qc.ir.model import Model
@@ -20,7 +21,6 @@ from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from .constants.shapes import first_misfit, take_inferred_shapes
 
-_LONGEST = 2**63 - 1  # what ONNX can say of a length
 Number = TypeVar("Number", int, float)
 
 
@@ -78,12 +78,10 @@ def named_numbers(step: str, given: Iterable[tuple[str, Number]]) -> dict[str, N
 
 
 def _parsed(text: str) -> tuple[str, int]:
-    name, _, number = text.rpartition("=")
-    # Digits are counted first: Python reads no integer of thousands of them.
-    fits = number.isdecimal() and len(number) <= len(str(_LONGEST)) and 1 <= int(number) <= _LONGEST
-    if not name or not fits:
-        raise UsageError(f"fix-shapes: '{text}' is not of the form NAME=N with N from 1 to {_LONGEST}")
-    return name, int(number)
+    try:
+        return named_length(text)
+    except ValueError as error:
+        raise UsageError(f"fix-shapes: {error}") from None
 
 
 def _free(value: Value) -> Iterator[int]:

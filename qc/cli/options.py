@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Le
 
 from qc.compiler import MOST_WORKERS, Compilation
-from qc.options import Given, argument, length, option, some_of
+from qc.ir.base.fix_shape import named_length
+from qc.options import Given, argument, option, single, some_of
 
 from .preparing import Preparing
 
@@ -21,8 +22,7 @@ DEFAULT_THREADS = 1  # where time is measured
 
 def size(text: str) -> tuple[str, int]:
     """``NAME=N``: the length of a free dimension."""
-    name, _, number = length(text).rpartition("=")
-    return name, int(number)
+    return named_length(single(text))
 
 
 def memory_size(text: str) -> int:
