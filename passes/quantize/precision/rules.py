@@ -3,7 +3,8 @@
 ::
 
     rule      = selector "=" settings [ "!" ]        "!" changes what is frozen, too
-    selector  = [ kind ( ":" | "~" ) ] name          behind "~" the name is a regular expression
+    selector  = [ kind ( ":" | "~" ) ] name          behind "~" the name is a regular expression, which a
+                                                     backslash before a blank at its end keeps
     kind      = "type" | "op" | "region" | "tensor"
     settings  = setting { "," setting }
     setting   = [ "w" BITS ] [ "a" BITS ]            other widths for what is quantized
@@ -32,7 +33,7 @@ KINDS = {"type": "op type", "op": "op", "region": "region", "tensor": "tensor"}
 OFF = "off"
 
 _PARTS = ("weight", "activation")
-_SELECTOR = re.compile(rf"(?:({'|'.join(KINDS)})([:~]))?(.+)", re.DOTALL)
+_SELECTOR = re.compile(rf"\s*(?:({'|'.join(KINDS)})([:~]))?(.*(?:\\\s|\S))\s*", re.DOTALL)
 _WIDTHS = re.compile(r"(?:w(\d+))?(?:a(\d+))?")
 _TABLE_KEYS = ("precision", *_PARTS, "regex", "override")
 
@@ -116,7 +117,7 @@ def parse_rule(text: str, asked_by: str = "") -> Rule:
         UsageError: it is none.
     """
     selector, equals, settings = text.rpartition("=")
-    match = _SELECTOR.fullmatch(selector.strip())
+    match = _SELECTOR.fullmatch(selector)
     if not equals or match is None:
         raise UsageError(f"'{text}' is no rule; write what it is for and what that gets, as in 'Conv=w4a8'")
     kind, mark, name = match.groups()
@@ -225,9 +226,11 @@ def _text_of_table(table: Mapping[str, Any]) -> str:
     settings += [f"{part}:{table[part]}" for part in _PARTS if part in table]
     if not settings:
         raise UsageError("a [[precision]] table needs 'precision', or 'weight' or 'activation'")
-    mark = "~" if table.get("regex", False) else ":"
+    name, mark = table[given[0]], "~" if table.get("regex", False) else ":"
+    if mark == ":" and name != name.rstrip():
+        name, mark = re.escape(name), "~"  # as text, blanks in front of "=" are no part of a name
     override = "!" if table.get("override", False) else ""
-    return f"{selectors[given[0]]}{mark}{table[given[0]]}={','.join(settings)}{override}"
+    return f"{selectors[given[0]]}{mark}{name}={','.join(settings)}{override}"
 
 
 def rules_of(
