@@ -8,6 +8,7 @@ from functools import cache, lru_cache, partial
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import helper
 
@@ -96,14 +97,20 @@ def plain_test(name: str, test: object) -> Any:
     Raises:
         UsageError: it is neither a number, a text, nor a list of either, so no attribute is equal to it.
     """
-    items = test if isinstance(test, (list, tuple)) else (test,)
+    test = plain(test)
+    items = tuple(map(plain, test)) if isinstance(test, list | tuple) else (test,)
     if not any(all(isinstance(item, kind) for item in items) for kind in (Real, str)):
         raise UsageError(
             f"a pattern compares the attribute '{name}' with {test!r}, which is neither a number, a text, a "
             "list of either, nor attribute(...)"
         )
-    plain = tuple(item if isinstance(item, str) else plain_number(item) for item in items)
-    return plain if items is test else plain[0]
+    found = tuple(item if isinstance(item, str) else plain_number(item) for item in items)
+    return found if isinstance(test, list | tuple) else found[0]
+
+
+def plain(given: object) -> Any:
+    """What Python has for a number or an array of numpy: a number or a list; all else as it is."""
+    return given.tolist() if isinstance(given, np.generic | np.ndarray) else given
 
 
 def plain_number(number: Real) -> int | float:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
+from numbers import Integral, Real
 from types import EllipsisType
 from typing import TypeVar
 
@@ -34,7 +34,7 @@ from qc.ir.errors import UsageError
 from qc.ir.graph import Value
 from qc.ir.tensor_ref import TensorRef
 
-from .attributes import check_names, plain_number, plain_test
+from .attributes import check_names, plain, plain_number, plain_test
 from .notation import Writer, call, text_of
 
 Number = int | float
@@ -207,9 +207,9 @@ class OpPattern(Pattern):
 
     def __getitem__(self, index: int) -> Output:
         """Output ``index`` of the same op."""
-        if not isinstance(index, int) or index < 0:
+        if not isinstance(index, Integral) or index < 0:
             raise UsageError(f"outputs of a pattern are counted from 0, and {index!r} is none")
-        return Output(self, index)
+        return Output(self, int(index))
 
     __iter__ = None  # or Python would take outputs for the items of an endless sequence
 
@@ -300,7 +300,10 @@ def constant(
     """A constant: with a number, one element close to it (of any rank); with a name, captured."""
     if isinstance(content, str):
         return Constant(content, None, tolerance, where)
-    return Constant("", content, tolerance, where)
+    number = plain(content)
+    if number is not None and not isinstance(number, Real):
+        raise UsageError(f"a constant has a number or a name in a pattern, not {content!r}")
+    return Constant("", None if number is None else plain_number(number), tolerance, where)
 
 
 def optional(pattern: Pattern | Number) -> Alternatives:
@@ -337,8 +340,9 @@ def as_pattern(item: Pattern | Number | None) -> Pattern:
         return item
     if item is None:
         return Absent()
-    if isinstance(item, Real):
-        return Constant("", plain_number(item))
+    number = plain(item)
+    if isinstance(number, Real):
+        return Constant("", plain_number(number))
     raise UsageError(f"a pattern, a number or None was expected in a pattern, not {item!r}")
 
 
