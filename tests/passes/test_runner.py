@@ -172,6 +172,22 @@ def test_an_unexpected_exception_names_the_pass_and_keeps_its_cause():
     assert caught.value.exit_code == 6
 
 
+@pytest.mark.parametrize(
+    ("left", "sentence"),
+    [
+        ({"notes": [3]}, "a note or a warning in the context is 3, and no str"),
+        ({"artifacts": {"a": b""}}, "an artifact in the context is b'', and no Artifact"),
+    ],
+)
+def test_what_a_pass_leaves_of_the_wrong_kind_is_its_own_defect(left, sentence):
+    class Leave(Count):
+        def run(self, model, context):
+            vars(context).update(left)
+
+    with pytest.raises(VerificationError, match=rf"pass 'count' failed with TypeError: {sentence}"):
+        run(Leave())
+
+
 def test_what_a_pass_tells_the_user_passes_unchanged():
     with pytest.raises(DataError, match=r"^the data is empty$"):
         run(Fail("complain"))
