@@ -24,9 +24,9 @@ A pattern describes one value of a graph and how it is computed::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Integral
 from types import EllipsisType
 from typing import TypeVar
 
@@ -34,7 +34,7 @@ from qc.ir.errors import UsageError
 from qc.ir.graph import Value
 from qc.ir.tensor_ref import TensorRef
 
-from .attributes import check_names, plain, plain_number, plain_test
+from .attributes import check_names, plain_number, plain_test
 from .notation import Writer, call, text_of
 
 Number = int | float
@@ -300,10 +300,10 @@ def constant(
     """A constant: with a number, one element close to it (of any rank); with a name, captured."""
     if isinstance(content, str):
         return Constant(content, None, tolerance, where)
-    number = plain(content)
-    if number is not None and not isinstance(number, Real):
+    number = plain_number(content)
+    if number is None and content is not None:
         raise UsageError(f"a constant has a number or a name in a pattern, not {content!r}")
-    return Constant("", None if number is None else plain_number(number), tolerance, where)
+    return Constant("", number, tolerance, where)
 
 
 def optional(pattern: Pattern | Number) -> Alternatives:
@@ -340,10 +340,10 @@ def as_pattern(item: Pattern | Number | None) -> Pattern:
         return item
     if item is None:
         return Absent()
-    number = plain(item)
-    if isinstance(number, Real):
-        return Constant("", plain_number(number))
-    raise UsageError(f"a pattern, a number or None was expected in a pattern, not {item!r}")
+    number = plain_number(item)
+    if number is None:
+        raise UsageError(f"a pattern, a number or None was expected in a pattern, not {item!r}")
+    return Constant("", number)
 
 
 class Vocabulary:
@@ -386,15 +386,14 @@ def _make(
     open_ended = bool(inputs) and inputs[-1] is ...
     given = inputs[:-1] if open_ended else inputs
     check_names(op_types, domain, attributes)
-    tests = tuple((name, _as_test(name, test)) for name, test in attributes.items())
+    tests = tuple(
+        (name, test if isinstance(test, Attribute) else plain_test(name, test))
+        for name, test in attributes.items()
+    )
     patterns = tuple(as_pattern(item) for item in given if item is not ...)
     if len(patterns) != len(given):
         raise UsageError(f"'...' must be the last input of the pattern of {op_types[0]}")
     return OpPattern(op_types, patterns, open_ended, tests, domain)
-
-
-def _as_test(name: str, test: AttributeTest | Sequence[Number]) -> AttributeTest:
-    return test if isinstance(test, Attribute) else plain_test(name, test)
 
 
 op = Vocabulary()
