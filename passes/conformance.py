@@ -9,6 +9,7 @@ import numpy as np
 
 from qc.ir.base.fix_shape import fix_shape_options
 from qc.ir.facts.constants import fixed_constant
+from qc.ir.facts.dataflow import is_plain_float
 from qc.ir.facts.op_traits import bias_port, channel_axis, joins_grids, weight_port, weight_ports
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
@@ -21,7 +22,6 @@ from .framework.target import Target
 from .framework.target_rules import FormatRule
 from .framework.target_support import weight_form
 from .quantize.calibration.pairs import integer_uses, largest_sums
-from .quantize.placement.dataflow import is_plain_float
 from .quantize.placement.signed_operands import operands
 from .quantize.placement.unit import Unit
 from .quantize.placement.units import Input, UnitMap

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from qc.ir.facts.dataflow import holds_infinity, infinite_values, makes_masks, mask_parts
 from qc.ir.facts.scopes import Scopes, scopes_of
 from qc.ir.graph import Graph, Op, Use, Value
 from qc.ir.journal import SKIP, Remark
@@ -17,7 +18,6 @@ from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
-from ..quantize.placement.dataflow import holds_infinity, infinite_values, makes_masks, mask_parts
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qc.ir.facts.dataflow import is_plain_float
 from qc.ir.facts.op_traits import bias_port, channel_axis, is_grid_preserving, traits, weight_port
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
@@ -14,7 +15,6 @@ from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec
 from qc.ir.quant_table import Site
 
-from ..placement.dataflow import is_plain_float
 from .ranges import finite_data
 
 # Leaves one bit of a 32-bit accumulator to the sum of products.
