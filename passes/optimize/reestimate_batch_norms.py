@@ -22,7 +22,7 @@ from ..framework.context import PassContext
 from ..lower.rounding.simulation import simulated
 from .layers.constant import Constant
 from .layers.observed import observed_in_float
-from .order import is_too_early
+from .prerequisites import is_too_early
 
 _MEAN, _VARIANCE = 3, 4  # input ports
 _EPSILON = 1e-5  # of the operator, if it has none of its own
