@@ -123,16 +123,16 @@ class Eval(Command):
         runnables: dict[str, ModelProto | Path | Runnable] = dict(models)
         if device is not None:
             runnables[device.name] = _on_device(device, list(models.values())[-1], task)
-        outside = self._outside(task, compiled)
+        outside, length = self._outside(task, compiled), task.data.length
+        threads = task.compilation.threads or DEFAULT_THREADS
         with RichProgress(standard_error()) as progress:
             context = PassContext(progress=progress)
-            feeds = context.track(task.data, "comparing", task.data.length)
             result = evaluate(
                 task.compilation.reference(),
                 runnables,
-                outside.watch(feeds),
+                outside.watch(context.track(task.data, "comparing", length)),
                 base_dir=task.compilation.base_dir,
-                threads=task.compilation.threads or DEFAULT_THREADS,
+                threads=threads,
                 latency_seconds=self.latency_seconds,
                 metrics=metrics,
                 labels=labels,
@@ -141,11 +141,10 @@ class Eval(Command):
             )
             errors = None
             if self._asks_layers and compiled is not None:
-                length = task.data.length
                 errors = layer_errors(
                     compiled,
                     task.data,
-                    threads=task.compilation.threads or DEFAULT_THREADS,
+                    threads=threads,
                     device=task.compilation.device,
                     track=lambda feeds: context.track(feeds, "comparing tensors", length),
                 )
@@ -153,16 +152,15 @@ class Eval(Command):
         self._show(result, errors)
         if not self.job.quiet:
             print_written([self.json_file, self.html_file])
-        notes = outside.notes()
-        if self.quantized is None:
-            notes += _of_integers(compiled)
-        else:
-            notes += [
-                *_of_sides(self.job.model, task.compilation.proto(), self.quantized),
-                *_of_codes(self.quantized),
-            ]
-        for note in notes:
+        for note in [*outside.notes(), *self._notes(task, compiled)]:
             print_note(note)
+
+    def _notes(self, task: StartedJob, compiled: Compiled | None) -> list[str]:
+        """What is to be known of the models that were compared."""
+        if self.quantized is None:
+            return _of_integers(compiled)
+        sides = _of_sides(self.job.model, task.compilation.proto(), self.quantized)
+        return [*sides, *_of_codes(self.quantized)]
 
     @property
     def _asks_layers(self) -> bool:
