@@ -17,6 +17,7 @@ from qc.ir.quant.arithmetic import codes_of
 from qc.ir.quant.formats import FloatFormat, Format, IntFormat, has_limits, parse_format
 from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
+from qc.ir.value_type import Shape
 
 from .framework.target import Target
 from .framework.target_rules import FormatRule
@@ -295,8 +296,7 @@ class _Conformance:
         return least > 0 and float(encoding.maximum) - float(encoding.minimum) < least
 
     def _wrong_type(self, op: Op, value: Value, quantizer: Quantizer, rule: FormatRule) -> Violation:
-        taken = f"{self._target.name} takes {rule.known}"
-        text = f"'{value.name}' is {_made(quantizer)}; {taken}"
+        text = f"'{value.name}' is {_made(quantizer)}; {self._target.name} takes {rule.known}"
         return Violation(op, "type", text)
 
     def _zero_point(
@@ -363,7 +363,7 @@ class _Conformance:
                 yield Violation(op, "shared grid", text)
 
 
-def _lengths(value: Value) -> tuple[int | str | None, ...]:
+def _lengths(value: Value) -> Shape:
     """The lengths of a value; one that is not known if not even their number is."""
     return value.type.shape if value.type.shape is not None else (None,)
 

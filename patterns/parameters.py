@@ -38,8 +38,7 @@ def rank_of(op: Op, inputs: Inputs) -> int | None:
     """The rank that the axes of ``op`` refer to, as far as it is known."""
     counts_output = op.is_type("Unsqueeze", "OneHot")
     first = op.graph.op_outputs(op)[0] if counts_output else (inputs[0] if inputs else None)
-    shape = first.type.shape if first is not None else None
-    return len(shape) if shape is not None else None
+    return first.type.rank if first is not None else None
 
 
 def implied(op: Op, name: str, inputs: Inputs, read: Read) -> Any:

@@ -10,10 +10,11 @@ from support.models import parse
 from qc.ir import lift
 from qc.ir.analysis import TYPES, Analyses, Epochs, analysis
 from qc.ir.errors import DataError, UsageError, VerificationError
-from qc.ir.graph import Graph, ValueType
+from qc.ir.graph import Graph
 from qc.ir.journal import Journal
 from qc.ir.model import Model as IR
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import ValueType
 from qc.passes import Artifact, Fixpoint, Pass, PassContext, Pipeline, Repeat, Stage, option, run_pipeline
 from qc.runtime.data.inputs import InputInfo
 from qc.runtime.data.load import load_data

@@ -13,6 +13,7 @@ from qc.ir.graph import Graph, Op, Use, Value
 from qc.ir.model import Model
 from qc.ir.quant.spec import PerChannel, QuantSpec
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import Shape
 
 from ..layers.constant import Constant
 from ..layers.layer import Layer
@@ -167,9 +168,7 @@ def _made(
     return (axis, found) if None not in constants and found and fits else None
 
 
-def _multiplied(
-    model: Model, op: Op, shape: tuple[int | str | None, ...]
-) -> tuple[int, tuple[Divided, ...]] | None:
+def _multiplied(model: Model, op: Op, shape: Shape) -> tuple[int, tuple[Divided, ...]] | None:
     """Those of a product with one number for each channel."""
     for port in (0, 1):
         constant = Constant.at(model, op, port)
@@ -280,9 +279,7 @@ class _Readers:
             return None
         return gate_at(use, value, axis, self._restoring.weight)
 
-    def _axis_behind(
-        self, use: Use, value: Value, axis: int, shape: tuple[int | str | None, ...] | None
-    ) -> int | None:
+    def _axis_behind(self, use: Use, value: Value, axis: int, shape: Shape | None) -> int | None:
         """The axis of the channels in the result of a use; None if they do not come through."""
         op, port, own = use.op, use.port, value.type.shape
         assert own is not None
@@ -327,7 +324,7 @@ def _inputs(op: Op) -> tuple[Value | None, ...]:
     return graph.op_inputs(op)
 
 
-def _moved(op: Op, axis: int, shape: tuple[int | str | None, ...]) -> int | None:
+def _moved(op: Op, axis: int, shape: Shape) -> int | None:
     """The axis of channels behind an op of one input; None if it does not keep them apart and in order."""
     length = shape[axis]
     assert isinstance(length, int)

@@ -47,7 +47,7 @@ def place_biases(model: Model, asked_by: str) -> None:
         for port, value in enumerate(op.graph.op_inputs(op)):
             if value is None or not is_plain_float(value) or model.quant.touches(value):
                 continue
-            weighted = _weighted_op(model, op)
+            weighted = _weighted_op(op)
             region = op.region
             of_region = region is not None and region.captures.get("bias") is value
             if value.const is None or weighted is None or not (port == bias_port(op) or of_region):
@@ -103,7 +103,7 @@ def leave_float(model: Model, sites: Iterable[Site], reason: str) -> None:
 
 
 def _describe(model: Model, site: Site, quantizer: Quantizer) -> _Bias | None:
-    op = site.op if site.op is not None and _has_weight(site.op) else _weighted_op(model, site.op)
+    op = site.op if site.op is not None and _has_weight(site.op) else _weighted_op(site.op)
     const = site.value.original.const
     if op is None or const is None:
         return None
@@ -146,7 +146,7 @@ def grid_of_data(model: Model, op: Op) -> Quantizer | None:
     return found
 
 
-def _weighted_op(model: Model, op: Op | None) -> Op | None:
+def _weighted_op(op: Op | None) -> Op | None:
     """The op whose result the bias is added to: ``op`` itself, or the one in its region."""
     if op is None or weight_port(op) is not None:
         return op
