@@ -22,11 +22,11 @@ from qc.ir.base.files import atomic_write
 from qc.ir.errors import DemandError, UsageError
 from qc.ir.onnx.load import load_model
 from qc.options import REQUIRED, Given, argument, option, some_of
-from qc.outside import Outside
 from qc.progress import RichProgress
 from qc.rendering.table import Column, Table, text
 from qc.rendering.words import count, printable, share_of
 from qc.runtime import Spread, load_data
+from qc.saturation import SaturationCounter
 
 from ..command import Command
 from ..devices import chosen_device, on_option
@@ -200,10 +200,10 @@ class Auto(Command):
         if self.eval_data is None:
             return []
         data = load_data(self.preparing.of(self.eval_data), compiled.inputs)
-        outside = Outside(compiled.ir)
+        saturation = SaturationCounter(compiled.ir)
         for feed in islice(Spread(data), _LOOKED_AT):
-            outside.add(feed)
-        return outside.notes()
+            saturation.add(feed)
+        return saturation.notes()
 
     def _check(self, outputs: list[Path | None]) -> None:
         """Looks at files, so that what is wrong is told before any work."""
