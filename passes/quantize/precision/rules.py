@@ -3,15 +3,15 @@
 ::
 
     rule      = selector "=" settings [ "!" ]        "!" changes what is frozen, too
-    selector  = [ kind ( ":" | "~" ) ] name          behind "~" the name is a regular expression, which a
-                                                     backslash before a blank at its end keeps
+    selector  = [ kind ( ":" | "~" ) ] name          behind "~" the name is a regular expression
     kind      = "type" | "op" | "region" | "tensor"
     settings  = setting { "," setting }
     setting   = [ "w" BITS ] [ "a" BITS ]            other widths for what is quantized
               | [ part ":" ] ( FORMAT | "off" )      one format, or float32
     part      = "weight" | "activation"
 
-Without a kind the name may be of any. The last "=" divides a rule, so that names may hold others.
+Without a kind the name may be of any. The last "=" divides a rule, so that names may hold others. Blanks in
+front of it are no part of a name but behind a backslash each.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ OFF = "off"
 
 _PARTS = ("weight", "activation")
 _SELECTOR = re.compile(rf"\s*(?:({'|'.join(KINDS)})([:~]))?(.*(?:\\\s|\S))\s*", re.DOTALL)
+_ESCAPED = re.compile(r"(?:\\\s)+$")
 _WIDTHS = re.compile(r"(?:w(\d+))?(?:a(\d+))?")
 _TABLE_KEYS = ("precision", *_PARTS, "regex", "override")
 
@@ -120,7 +121,7 @@ def parse_rule(text: str, asked_by: str = "") -> Rule:
     match = _SELECTOR.fullmatch(selector)
     if not equals or match is None:
         raise UsageError(f"'{text}' is no rule; write what it is for and what that gets, as in 'Conv=w4a8'")
-    kind, mark, name = match.groups()
+    kind, mark, name = match[1], match[2], _ESCAPED.sub(lambda end: end[0].replace("\\", ""), match[3])
     if mark == "~":
         _check_regex(name, text)
     override = settings.rstrip().endswith("!")
@@ -226,11 +227,20 @@ def _text_of_table(table: Mapping[str, Any]) -> str:
     settings += [f"{part}:{table[part]}" for part in _PARTS if part in table]
     if not settings:
         raise UsageError("a [[precision]] table needs 'precision', or 'weight' or 'activation'")
-    name, mark = table[given[0]], "~" if table.get("regex", False) else ":"
-    if mark == ":" and name != name.rstrip():
-        name, mark = re.escape(name), "~"  # as text, blanks in front of "=" are no part of a name
+    mark = "~" if table.get("regex", False) else ":"
     override = "!" if table.get("override", False) else ""
-    return f"{selectors[given[0]]}{mark}{name}={','.join(settings)}{override}"
+    return f"{selectors[given[0]]}{mark}{_escaped(table[given[0]])}={','.join(settings)}{override}"
+
+
+def _escaped(name: str) -> str:
+    """A name as a rule has it, with backslashes in front of the blanks at its end."""
+    stem = name.rstrip()
+    return stem + "".join(f"\\{blank}" for blank in name[len(stem) :])
+
+
+def rule_texts(given: Mapping[str, str]) -> tuple[str, ...]:
+    """What the values of a dictionary say for its keys, as rules; a key that is no text stands for itself."""
+    return tuple(f"{_escaped(key)}={said}" if isinstance(key, str) else key for key, said in given.items())
 
 
 def rules_of(
@@ -249,7 +259,7 @@ def rules_of(
     if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".toml")):
         return load_rules(given)
     if isinstance(given, Mapping):
-        given = [f"{selector}={setting}" for selector, setting in given.items()]
+        given = rule_texts(given)
     rules = []
     for rule in given if isinstance(given, Iterable) and not isinstance(given, str) else [given]:
         if not isinstance(rule, str | Rule):
