@@ -6,8 +6,11 @@ from typing import NamedTuple, TypeAlias
 
 from onnx import TensorProto
 
-Shape: TypeAlias = tuple[int | str | None, ...]
-"""The lengths of a tensor; a free one is its name, or None."""
+Dimension: TypeAlias = int | str | None
+"""The length of a dimension; of a free one its name, or None."""
+
+Shape: TypeAlias = tuple[Dimension, ...]
+"""The lengths of a tensor."""
 
 KnownShape: TypeAlias = tuple[int, ...]
 """The lengths of a tensor without a free one."""

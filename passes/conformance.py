@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qc.ir.base.fix_shape import fix_shape_options
+from qc.ir.base.fix_shape import fix_shape_options, free_axes
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.facts.dataflow import is_plain_float
 from qc.ir.facts.op_traits import bias_port, channel_axis, joins_grids, weight_port, weight_ports
@@ -17,7 +17,6 @@ from qc.ir.quant.arithmetic import codes_of
 from qc.ir.quant.formats import FloatFormat, Format, IntFormat, has_limits, parse_format
 from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
-from qc.ir.value_type import Shape
 
 from .framework.target import Target
 from .framework.target_rules import FormatRule
@@ -98,11 +97,10 @@ class _Conformance:
 
     def _shapes(self) -> Iterator[Violation]:
         for value in self._model.graph.inputs if self._target.models.static_shapes else ():
-            lengths = enumerate(_lengths(value))
-            free = {f"{value.name}[{axis}]": n for axis, n in lengths if not isinstance(n, int)}
-            named = {place: str(name or place) for place, name in free.items()}
-            if named:
-                first, options = next(iter(named.values())), fix_shape_options(named)
+            shape = value.type.shape if value.type.shape is not None else (None,)
+            free = {f"{value.name}[{axis}]": name for axis, name in free_axes(value.name, shape).items()}
+            if free:
+                first, options = next(iter(free.values())), fix_shape_options(free)
                 text = f"the input '{value.name}' has the free dimension '{first}'; all must be known"
                 yield Violation(None, "static shapes", f"{text}: {options}")
 
@@ -361,11 +359,6 @@ class _Conformance:
             if value is not None and not before.encoding.equals(after.encoding):
                 text = f"it moves data, and its result '{value.name}' has another grid than its input"
                 yield Violation(op, "shared grid", text)
-
-
-def _lengths(value: Value) -> Shape:
-    """The lengths of a value; one that is not known if not even their number is."""
-    return value.type.shape if value.type.shape is not None else (None,)
 
 
 def _is_zero(value: Value) -> bool:

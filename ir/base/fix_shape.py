@@ -1,11 +1,17 @@
-"""How lengths of free dimensions are given on the command line."""
+"""How free dimensions are named, and how their lengths are given on the command line."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 _LONGEST = 2**63 - 1  # what ONNX can say of a length
+
+
+def free_axes(name: str, shape: Iterable[int | str | None]) -> dict[int, str]:
+    """The names of the free dimensions of an input by axis: ``x[0]`` is that of one without a name."""
+    free = ((axis, size) for axis, size in enumerate(shape) if not isinstance(size, int))
+    return {axis: size or f"{name}[{axis}]" for axis, size in free}
 
 
 def named_length(text: str) -> tuple[str, int]:
