@@ -17,7 +17,6 @@ front of it are no part of a name but behind a backslash each.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from qc.ir.errors import UsageError, nearest
 from qc.ir.quant.formats import Format, IntFormat, check_free, parse_format
 from qc.ir.quant.spec import QuantSpec, is_fine
 
-from ...framework.toml_source import TomlSource, read_text
+from ...framework.toml_source import TomlSource, parse_toml, read_text
 
 KINDS = {"type": "op type", "op": "op", "region": "region", "tensor": "tensor"}
 OFF = "off"
@@ -194,10 +193,7 @@ def load_rules(path: str | Path) -> list[Rule]:
         UsageError: it cannot be read, is not valid TOML, or holds no rules.
     """
     text = read_text(path, "precision file")
-    try:
-        document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not valid TOML: {error}") from None
+    document = parse_toml(text, str(path))
     source = TomlSource(text, str(path), 0)
     other = next((key for key in document if key != "precision"), None)
     if other is not None:
