@@ -27,7 +27,7 @@ def size(text: str) -> tuple[str, int]:
 
 def memory_size(text: str) -> int:
     """``2GB``, ``1.5 GiB`` or a number of bytes."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(?:([KMGT])(i?)B?|B)?", text, re.IGNORECASE)
+    match = re.fullmatch(r"(\d{1,30}(?:\.\d+)?) ?(?:([KMGT])(i?)B?|B)?", text, re.IGNORECASE)
     if match is None or not float(match[1]):
         raise ValueError(f"{text!r} is not a size such as 500MB or 2GB")
     power = " KMGT".index((match[2] or " ").upper())

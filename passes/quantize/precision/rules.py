@@ -34,7 +34,7 @@ OFF = "off"
 _PARTS = ("weight", "activation")
 _SELECTOR = re.compile(rf"\s*(?:({'|'.join(KINDS)})([:~]))?(.*(?:\\\s|\S))\s*", re.DOTALL)
 _ESCAPED = re.compile(r"(?:\\\s)+$")
-_WIDTHS = re.compile(r"(?:w(\d+))?(?:a(\d+))?")
+_WIDTHS = re.compile(r"(?:w(\d{1,9}))?(?:a(\d{1,9}))?")
 _TABLE_KEYS = ("precision", *_PARTS, "regex", "override")
 
 
@@ -133,7 +133,7 @@ def parse_rule(text: str, asked_by: str = "") -> Rule:
 def _check_regex(name: str, text: str) -> None:
     try:
         re.compile(name)
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError) as error:
         raise UsageError(f"'{name}' in the rule '{text}' is no regular expression: {error}") from None
 
 
