@@ -10,6 +10,7 @@ from itertools import islice
 
 from qc.ir.base.shown import Shown
 from qc.ir.errors import DataError, UsageError
+from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat
 from qc.passes import Progress
 from qc.runtime import (
@@ -147,9 +148,13 @@ def measure_sensitivity(
         for name, one in whole.quantizers.items()
     ]
     ranked = tuple(sorted(rows, key=lambda row: row.alone_db))
-    values = (value for graph in compiled.ir.graphs() for value in graph.values())
-    is_corrected = any(value.float_const is not None for value in values)
-    return Sensitivity(found.feeds, found.whole, ranked, tuple(saturation.notes()), is_corrected)
+    notes = tuple(saturation.notes())
+    return Sensitivity(found.feeds, found.whole, ranked, notes, _has_corrected_biases(compiled.ir))
+
+
+def _has_corrected_biases(ir: Model) -> bool:
+    values = (value for graph in ir.graphs() for value in graph.values())
+    return any(value.float_const is not None for value in values)
 
 
 def sensitivity_heading(result: Sensitivity, shown: int) -> str:
