@@ -69,13 +69,13 @@ def _parent(path: Path) -> Path:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A new folder that is gone with all that it holds when the block ends, or the process of a command.
+    """A :func:`temporary_directory` that is cleaned up when the block ends.
 
     Raises:
         UsageError: it cannot be made, or there is no room left for what is written into it.
     """
     try:
-        with tempfile.TemporaryDirectory(prefix=_prefix(os.getpid())) as folder:
+        with temporary_directory() as folder:
             yield Path(folder)
     except OSError as error:
         if error.filename is None or Path(error.filename).is_relative_to(tempfile.gettempdir()):
@@ -83,8 +83,13 @@ def temporary_folder() -> Iterator[Path]:
         raise
 
 
+def temporary_directory() -> tempfile.TemporaryDirectory[str]:
+    """A new folder that is gone when it is cleaned up, or when the process of a command ends."""
+    return tempfile.TemporaryDirectory(prefix=_prefix(os.getpid()), ignore_cleanup_errors=True)
+
+
 def remove_temporary_folders(process: int) -> None:
-    """Removes what is left of :func:`temporary_folder` by a process that native code ended."""
+    """Removes the temporary folders that are left by a process that native code ended."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_prefix(process)}*"):
         shutil.rmtree(folder, ignore_errors=True)
 

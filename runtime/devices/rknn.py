@@ -6,7 +6,6 @@ each op.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from onnx import ModelProto, helper
 
-from qc.ir.base.files import temporary_folder
+from qc.ir.base.files import temporary_directory, temporary_folder
 from qc.ir.errors import ModelError
 from qc.ir.executor import Feed
 from qc.ir.onnx.save import save_model
@@ -130,7 +129,7 @@ class RknnModel(DeviceModel):
             limit = Rknn.seconds + Rknn.seconds_for_megabyte * size / 1e6
             self._process = DeviceProcess(_PROCESS, "Rockchip's compiler or simulator", _MEND, limit)
             # Made after the process, so that it is removed when that has ended, and however it ended.
-            self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+            self._folder = temporary_directory()
             inputs, file = tuple(one.name for one in self._inputs), folder / "model.rknn"
             request = Request(
                 path=path,
