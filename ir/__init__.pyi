@@ -6,7 +6,6 @@ from .graph import Op as Op
 from .graph import Region as Region
 from .graph import Use as Use
 from .graph import Value as Value
-from .graph import ValueType as ValueType
 from .model import Model as Model
 from .onnx.lift import lift as lift
 from .onnx.load import load_model as load_model
@@ -34,4 +33,5 @@ from .quant_table import Site as Site
 from .rewriter import Rewriter as Rewriter
 from .text import parse_model as parse_model
 from .text import print_model as print_model
+from .value_type import ValueType as ValueType
 from .verifier import verify as verify

@@ -16,30 +16,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import onnx
-from onnx import AttributeProto, TensorProto, helper
+from onnx import AttributeProto, helper
 
 from .analysis import STRUCTURE, Analyses, analysis
 from .context import ModelContext
 from .port_graph import CycleError, Port, PortGraph, Ports, in_order
 from .tensor_ref import TensorRef
-
-FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
-
-
-class ValueType(NamedTuple):
-    """Element type (``TensorProto.DataType``; 0 unknown) and shape (None: unknown rank) of a value."""
-
-    elem_type: int = 0
-    shape: tuple[int | str | None, ...] | None = None
-
-    def __str__(self) -> str:
-        name = TensorProto.DataType.Name(self.elem_type).lower() if self.elem_type else "?"
-        if self.shape is None:
-            return name
-        return f"{name}[{','.join('?' if n is None else str(n) for n in self.shape)}]"
-
-
-UNKNOWN = ValueType()
+from .value_type import FLOAT_TYPES, UNKNOWN, ValueType
 
 
 class Value:
@@ -57,7 +40,7 @@ class Value:
         self.graph = graph
         self.id = id
         self._name = name
-        self.type = UNKNOWN
+        self.type: ValueType = UNKNOWN
         self.const: TensorRef | None = None
         self.float_const: TensorRef | None = None
         self.captured: Value | None = None
@@ -303,6 +286,10 @@ class Graph:
         """Whether one input of one op reads ``value``, and nothing outside this graph does."""
         sinks = self._nx.sinks(value.id)
         return len(sinks) == 1 and not self.is_output(value) and all(len(one) == 1 for one in sinks.values())
+
+    def only_use(self, value: Value | None) -> Use | None:
+        """The use of ``value``, if it :meth:`is_read_once`; None for an output that is left out."""
+        return self.uses(value)[0] if value is not None and self.is_read_once(value) else None
 
     def is_output(self, value: Value) -> bool:
         return value in self._output_set

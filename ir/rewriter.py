@@ -11,13 +11,14 @@ from onnx import helper
 
 from .analysis import CONSTANTS, STRUCTURE, TYPES
 from .base.garbage import without_collections
-from .graph import UNKNOWN, Graph, Op, Use, Value, ValueType, capture_port
+from .graph import Graph, Op, Use, Value, capture_port
 from .journal import REWRITE, Remark
 from .model import Model
 from .port_graph import Port
 from .quant_table import Site
 from .tensor_ref import TensorRef
 from .transaction import Rewrite
+from .value_type import UNKNOWN, ValueType
 
 _STRUCTURE = (STRUCTURE,)
 _ASPECTS_OF_VALUE = (STRUCTURE, TYPES, CONSTANTS)

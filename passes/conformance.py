@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qc.ir.base.fix_shape import fix_shape_options
+from qc.ir.base.fix_shape import fix_shape_options, free_axes
 from qc.ir.facts.constants import fixed_constant
+from qc.ir.facts.dataflow import is_plain_float
 from qc.ir.facts.op_traits import bias_port, channel_axis, joins_grids, weight_port, weight_ports
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
@@ -21,7 +22,6 @@ from .framework.target import Target
 from .framework.target_rules import FormatRule
 from .framework.target_support import weight_form
 from .quantize.calibration.pairs import integer_uses, largest_sums
-from .quantize.placement.dataflow import is_plain_float
 from .quantize.placement.signed_operands import operands
 from .quantize.placement.unit import Unit
 from .quantize.placement.units import Input, UnitMap
@@ -97,11 +97,10 @@ class _Conformance:
 
     def _shapes(self) -> Iterator[Violation]:
         for value in self._model.graph.inputs if self._target.models.static_shapes else ():
-            lengths = enumerate(_lengths(value))
-            free = {f"{value.name}[{axis}]": n for axis, n in lengths if not isinstance(n, int)}
-            named = {place: str(name or place) for place, name in free.items()}
-            if named:
-                first, options = next(iter(named.values())), fix_shape_options(named)
+            shape = value.type.shape if value.type.shape is not None else (None,)
+            free = {f"{value.name}[{axis}]": name for axis, name in free_axes(value.name, shape).items()}
+            if free:
+                first, options = next(iter(free.values())), fix_shape_options(free)
                 text = f"the input '{value.name}' has the free dimension '{first}'; all must be known"
                 yield Violation(None, "static shapes", f"{text}: {options}")
 
@@ -295,8 +294,7 @@ class _Conformance:
         return least > 0 and float(encoding.maximum) - float(encoding.minimum) < least
 
     def _wrong_type(self, op: Op, value: Value, quantizer: Quantizer, rule: FormatRule) -> Violation:
-        taken = f"{self._target.name} takes {rule.known}"
-        text = f"'{value.name}' is {_made(quantizer)}; {taken}"
+        text = f"'{value.name}' is {_made(quantizer)}; {self._target.name} takes {rule.known}"
         return Violation(op, "type", text)
 
     def _zero_point(
@@ -361,11 +359,6 @@ class _Conformance:
             if value is not None and not before.encoding.equals(after.encoding):
                 text = f"it moves data, and its result '{value.name}' has another grid than its input"
                 yield Violation(op, "shared grid", text)
-
-
-def _lengths(value: Value) -> tuple[int | str | None, ...]:
-    """The lengths of a value; one that is not known if not even their number is."""
-    return value.type.shape if value.type.shape is not None else (None,)
 
 
 def _is_zero(value: Value) -> bool:

@@ -32,7 +32,6 @@ The ``[[precision]]`` tables become a pass ``set-precision`` right before ``cali
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +45,7 @@ from .framework.pipeline import COMBINATORS, Combinator, Pipeline, Step
 from .framework.pipeline_text import NO_NAMES, NamedPipelines, parse_pipeline, step_class
 from .framework.registry import Registry, registry
 from .framework.target import Target, load_target
-from .framework.toml_source import TOP, TomlSource, Where, read_text, toml_value
+from .framework.toml_source import TOP, TomlSource, Where, parse_toml, read_text, toml_value
 from .quantize.precision.rules import rules_of_tables
 from .quantize.set_precision import with_precision
 
@@ -105,10 +104,7 @@ def loads(
     Raises:
         UsageError: naming the file, and the line where it can be told.
     """
-    try:
-        document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{source} is not valid TOML: {error}") from None
+    document = parse_toml(text, source)
     reader = _Reader(TomlSource(text, source, _count_tables(document)), known or registry(), named)
     return reader.read(document, default_name=Path(source).stem)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from qc.ir.graph import Op, Value
 
 from .compiled import Bindings, Choices
-from .mismatch import Failure
+from .mismatch import FailedTry
 
 NO_OPS: frozenset[Op] = frozenset()
 
@@ -28,7 +28,7 @@ class Attempt:
 
     __slots__ = ("_known", "failure", "found", "source")
 
-    def __init__(self, found: list[Solution] | None = None, failure: Failure | None = None) -> None:
+    def __init__(self, found: list[Solution] | None = None, failure: FailedTry | None = None) -> None:
         self.found = found if found is not None else []
         self.failure = failure
         self.source: Iterator[Solution] | None = None
@@ -55,7 +55,7 @@ class Attempt:
         self.source = None
         return False
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: FailedTry) -> None:
         """Remembers the failure that got furthest."""
         if self.failure is None or failure.score > self.failure.score:
             self.failure = failure

@@ -8,6 +8,7 @@ from functools import cache, lru_cache, partial
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import helper
 
@@ -96,19 +97,28 @@ def plain_test(name: str, test: object) -> Any:
     Raises:
         UsageError: it is neither a number, a text, nor a list of either, so no attribute is equal to it.
     """
-    items = test if isinstance(test, (list, tuple)) else (test,)
+    listed = _plain(test)
+    items = tuple(map(_plain, listed)) if isinstance(listed, list | tuple) else (listed,)
     if not any(all(isinstance(item, kind) for item in items) for kind in (Real, str)):
         raise UsageError(
             f"a pattern compares the attribute '{name}' with {test!r}, which is neither a number, a text, a "
             "list of either, nor attribute(...)"
         )
-    plain = tuple(item if isinstance(item, str) else plain_number(item) for item in items)
-    return plain if items is test else plain[0]
+    found = tuple(item if isinstance(item, str) else plain_number(item) for item in items)
+    return found if isinstance(listed, list | tuple) else found[0]
 
 
-def plain_number(number: Real) -> int | float:
-    """A number of Python, for one of numpy as well."""
-    return int(number) if isinstance(number, Integral) else float(number)
+def _plain(given: object) -> Any:
+    """What Python has for a number or an array of numpy: a number or a list; all else as it is."""
+    return given.tolist() if isinstance(given, np.generic | np.ndarray) else given
+
+
+def plain_number(given: object) -> int | float | None:
+    """A number of Python, for one of numpy as well; None for what is no number."""
+    number = _plain(given)
+    if isinstance(number, Integral):
+        return int(number)
+    return float(number) if isinstance(number, Real) else None
 
 
 def scalar_of(data: TensorRef) -> float | None:

@@ -20,7 +20,7 @@ Choices = tuple[tuple[str, str], ...]
 """Names of choices with the labels of the options taken."""
 
 
-class Node:
+class PatternNode:
     """One element of a pattern, prepared.
 
     Attributes:
@@ -48,7 +48,7 @@ class Node:
         "tests",
     )
 
-    def __init__(self, element: Pattern, term: Term, children: tuple[Node, ...]) -> None:
+    def __init__(self, element: Pattern, term: Term, children: tuple[PatternNode, ...]) -> None:
         self.element = element
         self.term = term
         self.children = children
@@ -72,9 +72,9 @@ class CompiledPattern:
     """
 
     def __init__(self, pattern: Pattern) -> None:
-        nodes: dict[Pattern, Node] = {}
+        nodes: dict[Pattern, PatternNode] = {}
         for element, term in terms_of(pattern).items():
-            nodes[element] = Node(element, term, tuple([nodes[child] for child in element.children]))
+            nodes[element] = PatternNode(element, term, tuple([nodes[child] for child in element.children]))
         self.root = nodes[pattern]
         self.others = self.root.children[1:] if isinstance(pattern, Results) else ()
         self.slots: dict[Pattern | Attribute, int] = {}
@@ -132,7 +132,7 @@ class CompiledPattern:
     def _slot_of(self, test: AttributeTest) -> int | None:
         return self.slots[test] if isinstance(test, Attribute) else None
 
-    def _assign_interfaces(self, nodes: dict[Pattern, Node]) -> None:
+    def _assign_interfaces(self, nodes: dict[Pattern, PatternNode]) -> None:
         """Finds the slots inside of every element; those that only it can fill are empty when it starts."""
         inside: dict[Pattern, set[int]] = {}
         for element, node in nodes.items():

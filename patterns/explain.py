@@ -9,7 +9,7 @@ from qc.ir.graph import Op, Value
 
 from .attributes import scalar_of
 from .lookahead import View
-from .mismatch import Failure, Mismatch, Reason
+from .mismatch import FailedTry, Mismatch, Reason
 from .parameters import UNKNOWN
 from .pattern import AnyValue, Attribute, Constant, OpPattern, Pattern
 from .supergroup import Supergroup
@@ -18,7 +18,7 @@ from .term import term_of
 _LISTED_TYPES = 6
 
 
-def mismatch(pattern: Pattern | Supergroup, op: Op, failures: Iterable[Failure], view: View) -> Mismatch:
+def mismatch(pattern: Pattern | Supergroup, op: Op, failures: Iterable[FailedTry], view: View) -> Mismatch:
     """The failure that came nearest to success, in words.
 
     Args:
@@ -56,7 +56,7 @@ def _should(
 # -- the things of a graph and of a pattern ------------------------------------------------------------
 
 
-def _place(failure: Failure, view: View) -> str:
+def _place(failure: FailedTry, view: View) -> str:
     """Where a value was tried: which input of which op."""
     if failure.user is None:
         return "the result"
@@ -124,7 +124,7 @@ def _shown(found: object) -> str:
 # -- one function per reason ---------------------------------------------------------------------------
 
 
-def _wrong_value(failure: Failure, view: View) -> _Words:
+def _wrong_value(failure: FailedTry, view: View) -> _Words:
     """Another op, no constant, or another constant."""
     wanted = _wanted(failure.element)
     is_op = isinstance(failure.element, OpPattern) or failure.reason == Reason.WRONG_OP
@@ -132,7 +132,7 @@ def _wrong_value(failure: Failure, view: View) -> _Words:
     return _should(_place(failure, view), verb, wanted, "is", _described(failure.value, view))
 
 
-def _other_value(failure: Failure, view: View) -> _Words:
+def _other_value(failure: FailedTry, view: View) -> _Words:
     before = failure.detail[0]
     wanted = f"'{before.name}'" if isinstance(before, Value) else "left out"
     role = f" ({failure.element.name})" if failure.element.name else ""
@@ -140,7 +140,7 @@ def _other_value(failure: Failure, view: View) -> _Words:
     return _should(_place(failure, view), "be", wanted, "is", found, role=role, elsewhere=True)
 
 
-def _wrong_attribute(failure: Failure, view: View) -> _Words:
+def _wrong_attribute(failure: FailedTry, view: View) -> _Words:
     """An attribute that is not what the pattern wants, or not what it is elsewhere."""
     name, test = failure.detail
     op = view.producer[failure.value]
@@ -153,7 +153,7 @@ def _wrong_attribute(failure: Failure, view: View) -> _Words:
     return _should(op.label, "have", wanted, "has", found, elsewhere=failure.reason == Reason.OTHER_ATTRIBUTE)
 
 
-def _wrong_ports(failure: Failure, view: View) -> _Words:
+def _wrong_ports(failure: FailedTry, view: View) -> _Words:
     op = view.producer[failure.value]
     assert op is not None and isinstance(failure.element, OpPattern)
     wanted, more = len(failure.element.inputs), " or more" if failure.element.open_ended else ""
@@ -161,18 +161,18 @@ def _wrong_ports(failure: Failure, view: View) -> _Words:
     return _should(op.label, "have", expected, "has", str(len(view.inputs[op])))
 
 
-def _wrong_output(failure: Failure, view: View) -> _Words:
+def _wrong_output(failure: FailedTry, view: View) -> _Words:
     expected, found = f"output {failure.detail[0]} of an op", _described(failure.value, view)
     return _should(_place(failure, view), "be", expected, "is", found)
 
 
-def _no_result(failure: Failure, view: View) -> _Words:
+def _no_result(failure: FailedTry, view: View) -> _Words:
     wanted, place = _wanted(failure.element), f"result {failure.detail[0]}"
     sentence = f"{place} should be computed by {wanted}, but no such op reads what has matched"
     return _Words(wanted, "no such op", sentence)
 
 
-def _used_outside(failure: Failure, view: View) -> _Words:
+def _used_outside(failure: FailedTry, view: View) -> _Words:
     user, value = failure.detail[0], failure.value
     assert value is not None
     what = "is an output of the graph"
@@ -185,18 +185,18 @@ def _used_outside(failure: Failure, view: View) -> _Words:
     return _Words("used inside only", f"'{value.name}', which {what}", sentence)
 
 
-def _detour(failure: Failure, view: View) -> _Words:
+def _detour(failure: FailedTry, view: View) -> _Words:
     found = "a way that leads from a result through other ops back in"
     sentence = f"the ops should be able to run as one, but there is {found}"
     return _Words("ops that can run as one", found, sentence)
 
 
-def _check(failure: Failure, view: View) -> _Words:
+def _check(failure: FailedTry, view: View) -> _Words:
     refusal = str(failure.detail[0])
     return _Words("what the supergroup demands", refusal, f"the structure fits, but there is {refusal}")
 
 
-_WORDS: dict[Reason, Callable[[Failure, View], _Words]] = {
+_WORDS: dict[Reason, Callable[[FailedTry, View], _Words]] = {
     Reason.NOT_CONSTANT: _wrong_value,
     Reason.WRONG_OP: _wrong_value,
     Reason.REFUSED_VALUE: _wrong_value,

@@ -8,6 +8,7 @@ from types import EllipsisType
 from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Value
 from qc.ir.tensor_ref import TensorRef
+from qc.ir.value_type import Shape
 
 from .attributes import known_attributes, scalar_of
 from .pattern import Attribute, Number, Pattern, as_pattern, attribute, constant, op
@@ -226,6 +227,6 @@ def varying(candidate: Value) -> bool:
     return constant_data(candidate) is None
 
 
-def varying_axes(shape: tuple[int | str | None, ...]) -> set[int]:
+def varying_axes(shape: Shape) -> set[int]:
     """The axes, counted from the end, along which a tensor that is broadcast can vary."""
     return {index - len(shape) for index, size in enumerate(shape) if size != 1}

@@ -11,7 +11,7 @@ from qc.ir.graph import Graph, Op, Value
 
 from .attributes import attribute_of, normalized
 from .automaton import Automaton, Order, Situation, State, all_orders
-from .compiled import Node
+from .compiled import PatternNode
 from .conditions import equal_attributes
 from .parameters import UNKNOWN
 from .pattern import AttributeTest, Results
@@ -89,11 +89,11 @@ class View:
         kind = NO_OP if op is None else (op.domain, op.op_type)
         return term.accepts(None if value is None else kind)
 
-    def options(self, node: Node, value: Value | None) -> Sequence[tuple[int, Node]]:
+    def options(self, node: PatternNode, value: Value | None) -> Sequence[tuple[int, PatternNode]]:
         """The alternatives that are worth trying, with their places."""
         return tuple(enumerate(node.children))
 
-    def orders(self, node: Node, op: Op) -> Sequence[Order]:
+    def orders(self, node: PatternNode, op: Op) -> Sequence[Order]:
         """The orders of inputs that are worth trying, as ports; none if the number does not fit."""
         present = [value is not None for value in self.inputs[op]]
         return tuple(all_orders(node.element, (op.domain, op.op_type), present))
@@ -150,15 +150,15 @@ class Lookahead(View):
     def plausible(self, term: Term, value: Value | None) -> bool:
         return term in self.state[value].terms
 
-    def options(self, node: Node, value: Value | None) -> Sequence[tuple[int, Node]]:
+    def options(self, node: PatternNode, value: Value | None) -> Sequence[tuple[int, PatternNode]]:
         return self._options[node, self.state[value]]
 
-    def _fitting_options(self, key: tuple[Node, State]) -> tuple[tuple[int, Node], ...]:
+    def _fitting_options(self, key: tuple[PatternNode, State]) -> tuple[tuple[int, PatternNode], ...]:
         node, state = key
         options = enumerate(node.children)
         return tuple((place, option) for place, option in options if option.term in state.terms)
 
-    def orders(self, node: Node, op: Op) -> Sequence[Order]:
+    def orders(self, node: PatternNode, op: Op) -> Sequence[Order]:
         situation = self.situations[op]
         return self._orders[node.term, situation.kind, situation.inputs]
 

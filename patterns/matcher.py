@@ -16,7 +16,7 @@ from .automaton import State
 from .compiled import CompiledPattern, Form, forms_of
 from .explain import mismatch
 from .lookahead import Lookahead, View, automaton_of
-from .mismatch import Failure, Mismatch, Reason
+from .mismatch import FailedTry, Mismatch, Reason
 from .pattern import Attribute, Pattern
 from .search import Search
 from .supergroup import Match, Supergroup, pattern_of
@@ -32,7 +32,7 @@ def match_at(pattern: AnyPattern, op: Op) -> Match | Mismatch:
         The first match in the order of the alternatives, or where and why the best attempt failed.
     """
     finder = Finder(View(op.graph))
-    failures: list[Failure] = []
+    failures: list[FailedTry] = []
     for result in op.graph.op_outputs(op):
         match = next(finder.matches(pattern, result, failures), None) if result is not None else None
         if match is not None:
@@ -58,15 +58,15 @@ class Finder:
     def __init__(self, view: View) -> None:
         self.view = view
 
-    def failure(self, pattern: AnyPattern, form: Form, result: Value) -> Failure | None:
+    def failure(self, pattern: AnyPattern, form: Form, result: Value) -> FailedTry | None:
         """Why there is no match with this result: the failure that came nearest. None if there is one."""
-        failures: list[Failure] = []
+        failures: list[FailedTry] = []
         if any(self.matches_of(pattern, form, result, failures)):
             return None
         return max(failures, key=lambda failure: failure.score, default=None)
 
     def matches(
-        self, pattern: AnyPattern, result: Value, failures: list[Failure] | None = None
+        self, pattern: AnyPattern, result: Value, failures: list[FailedTry] | None = None
     ) -> Iterator[Match]:
         """All distinct matches with this result.
 
@@ -80,10 +80,10 @@ class Finder:
             for form in forms_of(whole):
                 yield from self.matches_of(pattern, form, result, failures)
         elif failures is not None:
-            failures.append(Failure(frozenset(), Reason.WRONG_OP, whole, result))
+            failures.append(FailedTry(frozenset(), Reason.WRONG_OP, whole, result))
 
     def matches_of(
-        self, pattern: AnyPattern, form: Form, result: Value, failures: list[Failure] | None = None
+        self, pattern: AnyPattern, form: Form, result: Value, failures: list[FailedTry] | None = None
     ) -> Iterator[Match]:
         """The matches of one form of a pattern, as :meth:`matches` has those of all."""
         check = pattern.check if isinstance(pattern, Supergroup) else None
@@ -102,7 +102,7 @@ class Finder:
             elif failures is not None:
                 element, choices = form.compiled.root.element, tuple(match.choices.items())
                 rejected = (solution.ops, Reason.CHECK, element, result, (refusal,))
-                failures.append(Failure(*rejected, choices=choices))
+                failures.append(FailedTry(*rejected, choices=choices))
         if failures is not None and search.attempt.failure is not None:
             failure = search.attempt.failure
             failures.append(failure._replace(choices=(*form.choices, *failure.choices)))

@@ -28,7 +28,7 @@ class Reason(IntEnum):
     CHECK = 11
 
 
-class Failure(NamedTuple):
+class FailedTry(NamedTuple):
     """One failed try, told as facts: putting them into words can wait until somebody asks.
 
     Attributes:

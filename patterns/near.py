@@ -20,7 +20,7 @@ from .compiled import Form
 from .explain import mismatch
 from .lookahead import Facts, Lookahead, View
 from .matcher import Finder, Matcher
-from .mismatch import Failure, Mismatch, Reason
+from .mismatch import FailedTry, Mismatch, Reason
 from .pattern import OpPattern
 from .supergroup import Match, Supergroup
 from .term import Term, children_first
@@ -46,7 +46,7 @@ class NearMatch:
 
     group: Supergroup
     root: Op
-    failure: Failure
+    failure: FailedTry
     view: View
 
     @property
@@ -126,14 +126,14 @@ def _is_promising(candidate: _Candidate, owners: Mapping[Op, Match]) -> bool:
     return score.is_near or (score.matched > 1 and not score.missing)
 
 
-def _is_near(failure: Failure, group: Supergroup, score: _Score) -> bool:
+def _is_near(failure: FailedTry, group: Supergroup, score: _Score) -> bool:
     """Whether a failure is worth telling: everything fits, or enough of a pattern that is not too small."""
     if failure.reason == Reason.WRONG_OP and group.kind.startswith("weighted"):
         return False  # without the weighted op, what follows it is ordinary arithmetic
     return failure.reason in _ALL_FITS or score.is_near
 
 
-def _is_news(failure: Failure, owners: Mapping[Op, Match]) -> bool:
+def _is_news(failure: FailedTry, owners: Mapping[Op, Match]) -> bool:
     """Whether most of the ops are free. If all fit, they may also belong to smaller matches inside."""
     owned = [op for op in failure.ops if op in owners]
     if failure.reason in _ALL_FITS:

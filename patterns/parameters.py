@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from qc.ir.facts.op_table import TABLE
-from qc.ir.facts.op_traits import traits
+from qc.ir.facts.op_traits import measures_batch, traits
 from qc.ir.graph import Op, Value
 
 
@@ -38,8 +38,7 @@ def rank_of(op: Op, inputs: Inputs) -> int | None:
     """The rank that the axes of ``op`` refer to, as far as it is known."""
     counts_output = op.is_type("Unsqueeze", "OneHot")
     first = op.graph.op_outputs(op)[0] if counts_output else (inputs[0] if inputs else None)
-    shape = first.type.shape if first is not None else None
-    return len(shape) if shape is not None else None
+    return first.type.rank if first is not None else None
 
 
 def implied(op: Op, name: str, inputs: Inputs, read: Read) -> Any:
@@ -112,17 +111,12 @@ def _equal_parts(op: Op, inputs: Inputs, read: Read) -> Any:
     return tuple(max(0, min(part, size - index * part)) for index in range(op.num_outputs))
 
 
-def _tells_of_training(op: Op, inputs: Inputs, read: Read) -> Any:
-    """Before opset 14, having the running mean as an output is what says training."""
-    return int(any(value is not None for value in op.graph.op_outputs(op)[1:]))
-
-
 # What Clip took for no limit while its limits were attributes: the ends of float32.
 _LARGEST = 3.4028234663852886e38
 
 _IMPLIED: dict[tuple[str, str], Rule] = {
     **{(reduction, "axes"): _reduced_axes for reduction in TABLE if reduction.startswith("Reduce")},
-    ("BatchNormalization", "training_mode"): _tells_of_training,
+    ("BatchNormalization", "training_mode"): lambda op, inputs, read: int(measures_batch(op)),
     ("Clip", "max"): _always(_LARGEST),
     ("Clip", "min"): _always(-_LARGEST),
     ("DFT", "axis"): _always(-2),

@@ -24,9 +24,9 @@ A pattern describes one value of a graph and how it is computed::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from numbers import Real
+from numbers import Integral
 from types import EllipsisType
 from typing import TypeVar
 
@@ -207,9 +207,9 @@ class OpPattern(Pattern):
 
     def __getitem__(self, index: int) -> Output:
         """Output ``index`` of the same op."""
-        if not isinstance(index, int) or index < 0:
+        if not isinstance(index, Integral) or index < 0:
             raise UsageError(f"outputs of a pattern are counted from 0, and {index!r} is none")
-        return Output(self, index)
+        return Output(self, int(index))
 
     __iter__ = None  # or Python would take outputs for the items of an endless sequence
 
@@ -300,7 +300,10 @@ def constant(
     """A constant: with a number, one element close to it (of any rank); with a name, captured."""
     if isinstance(content, str):
         return Constant(content, None, tolerance, where)
-    return Constant("", content, tolerance, where)
+    number = plain_number(content)
+    if number is None and content is not None:
+        raise UsageError(f"a constant has a number or a name in a pattern, not {content!r}")
+    return Constant("", number, tolerance, where)
 
 
 def optional(pattern: Pattern | Number) -> Alternatives:
@@ -337,9 +340,10 @@ def as_pattern(item: Pattern | Number | None) -> Pattern:
         return item
     if item is None:
         return Absent()
-    if isinstance(item, Real):
-        return Constant("", plain_number(item))
-    raise UsageError(f"a pattern, a number or None was expected in a pattern, not {item!r}")
+    number = plain_number(item)
+    if number is None:
+        raise UsageError(f"a pattern, a number or None was expected in a pattern, not {item!r}")
+    return Constant("", number)
 
 
 class Vocabulary:
@@ -382,15 +386,14 @@ def _make(
     open_ended = bool(inputs) and inputs[-1] is ...
     given = inputs[:-1] if open_ended else inputs
     check_names(op_types, domain, attributes)
-    tests = tuple((name, _as_test(name, test)) for name, test in attributes.items())
+    tests = tuple(
+        (name, test if isinstance(test, Attribute) else plain_test(name, test))
+        for name, test in attributes.items()
+    )
     patterns = tuple(as_pattern(item) for item in given if item is not ...)
     if len(patterns) != len(given):
         raise UsageError(f"'...' must be the last input of the pattern of {op_types[0]}")
     return OpPattern(op_types, patterns, open_ended, tests, domain)
-
-
-def _as_test(name: str, test: AttributeTest | Sequence[Number]) -> AttributeTest:
-    return test if isinstance(test, Attribute) else plain_test(name, test)
 
 
 op = Vocabulary()

@@ -19,10 +19,10 @@ from typing import NamedTuple
 from qc.ir.graph import Op, Value
 
 from .attempt import FAILED, MATCHED, NO_OPS, Attempt, Solution, bind, extended, held, merge
-from .compiled import Bindings, CompiledPattern, Node
+from .compiled import Bindings, CompiledPattern, PatternNode
 from .conditions import accepts_data, accepts_value, adds_axes
 from .lookahead import Operands, View
-from .mismatch import Failure, Reason
+from .mismatch import FailedTry, Reason
 from .parameters import UNKNOWN
 from .pattern import Absent, Alternatives, AnyValue, Attribute, Constant, OpPattern, Output, Pattern
 from .results import candidates, has_detour
@@ -31,7 +31,7 @@ from .results import candidates, has_detour
 class _Place(NamedTuple):
     """An element that is being matched at a value, with the attempt that collects the outcome."""
 
-    node: Node
+    node: PatternNode
     value: Value | None
     attempt: Attempt
 
@@ -75,7 +75,7 @@ class Search:
 
     # -- elements -----------------------------------------------------------------------------------
 
-    def _solve(self, node: Node, value: Value | None, bound: Bindings) -> Attempt:
+    def _solve(self, node: PatternNode, value: Value | None, bound: Bindings) -> Attempt:
         """The ways to match an element at ``value`` (None: an input that is left out)."""
         slot = node.slot
         if slot is not None and bound[slot] is not None:
@@ -104,7 +104,7 @@ class Search:
             attempt.source = self._expand(_Place(node, value, attempt), tuple(start))
         return attempt
 
-    def _leaf(self, node: Node, value: Value | None, bound: Bindings) -> Attempt:
+    def _leaf(self, node: PatternNode, value: Value | None, bound: Bindings) -> Attempt:
         refusal = self._refusal(node.element, value)
         if refusal is not None:
             return self._refused(refusal, node, value)
@@ -126,11 +126,11 @@ class Search:
             return Reason.NOT_CONSTANT
         return None if accepts_data(element, data) else Reason.REFUSED_VALUE
 
-    def _refused(self, reason: Reason, node: Node, value: Value | None, *detail: object) -> Attempt:
+    def _refused(self, reason: Reason, node: PatternNode, value: Value | None, *detail: object) -> Attempt:
         """A failed attempt; says why only when asked to explain."""
         if not self._explains:
             return FAILED
-        return Attempt(failure=Failure(NO_OPS, reason, node.element, value, detail))
+        return Attempt(failure=FailedTry(NO_OPS, reason, node.element, value, detail))
 
     def _expand(self, place: _Place, bound: Bindings) -> Iterator[Solution]:
         """The solutions of an element with parts, one after the other; ``bound`` holds its own value."""
@@ -194,7 +194,9 @@ class Search:
         if not tried:
             place.attempt.inherit(self._refused(Reason.WRONG_PORTS, place.node, value))
 
-    def _longer_number(self, node: Node, op: Op, operands: Operands) -> tuple[Node, Value] | None:
+    def _longer_number(
+        self, node: PatternNode, op: Op, operands: Operands
+    ) -> tuple[PatternNode, Value] | None:
         """A constant that the pattern wants and that gives the result more axes than the data has."""
         wanted = zip(node.children, operands, strict=False)
         for child, value in [pair for pair in wanted if self._is_wanted_constant(*pair)]:
@@ -235,7 +237,7 @@ class Search:
         choices = self._pattern.taken_options(state.bindings)
         place.attempt.inherit(inner, state.ops, constants, user, operands[port], choices)
 
-    def _is_wanted_constant(self, node: Node, value: Value | None) -> bool:
+    def _is_wanted_constant(self, node: PatternNode, value: Value | None) -> bool:
         """Whether a value is a constant where the pattern does not take just anything."""
         return value is not None and not node.term.anything and self._view.constant[value] is not None
 
@@ -288,9 +290,9 @@ class Search:
                 yield from self._further(place, index + 1, extended(state, solution))
             place.attempt.inherit(inner, state.ops)
         if not values:
-            place.attempt.fail(Failure(state.ops, Reason.NO_RESULT, node.element, None, (index,)))
+            place.attempt.fail(FailedTry(state.ops, Reason.NO_RESULT, node.element, None, (index,)))
 
-    def _exposed(self, solution: Solution) -> Failure | None:
+    def _exposed(self, solution: Solution) -> FailedTry | None:
         """What is wrong if a value made inside, other than the results, is seen outside."""
         graph, root = self._graph, self._view.producer[self._result]
         others = self._pattern.further_results(solution.bindings)
@@ -303,8 +305,8 @@ class Search:
                 user = next((each for each in users if each not in solution.ops), None)
                 if user is not None or graph.is_output(value):
                     seen = (solution.ops, Reason.USED_OUTSIDE, element, value, (user,))
-                    return Failure(*seen, choices=choices)
+                    return FailedTry(*seen, choices=choices)
         shown = [*(graph.op_outputs(root) if root is not None else ()), *others]
         if others and has_detour(graph, shown, solution.ops, self._view.positions):
-            return Failure(solution.ops, Reason.DETOUR, element, self._result, choices=choices)
+            return FailedTry(solution.ops, Reason.DETOUR, element, self._result, choices=choices)
         return None

@@ -183,7 +183,7 @@ def coverage_of(
             if value in quantizers:
                 formats[str(quantizers[value].spec)] += 1
             elif value in read and value.is_float:
-                if _is_inner(model, graph, value):
+                if _is_inner(graph, value):
                     inner += 1
                 else:
                     reason = _dynamic_reason(graph, value, dynamic) or model.quant.why_not(value) or NO_REASON
@@ -308,7 +308,7 @@ def _read_as_data(model: Model) -> set[Value]:
     return found
 
 
-def _is_inner(model: Model, graph: Graph, value: Value) -> bool:
+def _is_inner(graph: Graph, value: Value) -> bool:
     producer = graph.producer(value)
     if producer is None:
         readers = {op.region for op, _ in graph.uses(value)}

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
+from qc.ir.base.fix_shape import named_length
 from qc.ir.errors import UsageError
 
 REQUIRED: Any = dataclasses.MISSING
@@ -142,7 +143,5 @@ def path(text: str) -> Path:
 
 def length(text: str) -> str:
     """``NAME=N``: a length for a free dimension, as text."""
-    name, _, number = single(text).rpartition("=")
-    if not name or not re.fullmatch("0*[1-9][0-9]{,18}", number) or int(number) > 2**63 - 1:
-        raise ValueError(f"{text!r} is not of the form NAME=N with N from 1 to {2**63 - 1}")
+    named_length(single(text))
     return text

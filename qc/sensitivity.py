@@ -10,6 +10,7 @@ from itertools import islice
 
 from qc.ir.base.shown import Shown
 from qc.ir.errors import DataError, UsageError
+from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat
 from qc.passes import Progress
 from qc.runtime import (
@@ -28,10 +29,10 @@ from qc.runtime.evaluation.simulation import OFF
 from .compiler.compiled import Compiled, check_compiled
 from .compiler.given import check_services
 from .options import check_number
-from .outside import Outside
 from .progress import progress_here
 from .rendering.table import Column, Table, text
 from .rendering.words import count, decibels
+from .saturation import SaturationCounter
 
 _LOOKED_AT = 256
 _LEAST_SAMPLES = 4
@@ -133,8 +134,8 @@ def measure_sensitivity(
         "turning quantizers on and off", None if length is None else length * runs
     )
     groups = {name: [name] for name in whole.quantizers}
-    outside = Outside(compiled.ir)
-    looked_at = outside.watch(islice(feeds, samples))
+    saturation = SaturationCounter(compiled.ir)
+    looked_at = saturation.watch(islice(feeds, samples))
     found = harm(whole, groups, metric, looked_at, alone=True, on_run=task.advance)
     task.finish()
     if math.isnan(found.whole):
@@ -147,9 +148,13 @@ def measure_sensitivity(
         for name, one in whole.quantizers.items()
     ]
     ranked = tuple(sorted(rows, key=lambda row: row.alone_db))
-    values = (value for graph in compiled.ir.graphs() for value in graph.values())
-    is_corrected = any(value.float_const is not None for value in values)
-    return Sensitivity(found.feeds, found.whole, ranked, tuple(outside.notes()), is_corrected)
+    notes = tuple(saturation.notes())
+    return Sensitivity(found.feeds, found.whole, ranked, notes, _has_corrected_biases(compiled.ir))
+
+
+def _has_corrected_biases(ir: Model) -> bool:
+    values = (value for graph in ir.graphs() for value in graph.values())
+    return any(value.float_const is not None for value in values)
 
 
 def sensitivity_heading(result: Sensitivity, shown: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -68,18 +69,33 @@ def _parent(path: Path) -> Path:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A new folder that is gone with all that it holds when the block ends.
+    """A :func:`temporary_directory` that is cleaned up when the block ends.
 
     Raises:
         UsageError: it cannot be made, or there is no room left for what is written into it.
     """
     try:
-        with tempfile.TemporaryDirectory() as folder:
+        with temporary_directory() as folder:
             yield Path(folder)
     except OSError as error:
         if error.filename is None or Path(error.filename).is_relative_to(tempfile.gettempdir()):
             raise temporary_error(reason_of(error)) from error
         raise
+
+
+def temporary_directory() -> tempfile.TemporaryDirectory[str]:
+    """A new folder that is gone when it is cleaned up, or when the process of a command ends."""
+    return tempfile.TemporaryDirectory(prefix=_prefix(os.getpid()), ignore_cleanup_errors=True)
+
+
+def remove_temporary_folders(process: int) -> None:
+    """Removes the temporary folders that are left by a process that native code ended."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_prefix(process)}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prefix(process: int) -> str:
+    return f"qc-{process}-"
 
 
 def temporary_error(reason: str = "the disk may be full") -> UsageError:

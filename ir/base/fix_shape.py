@@ -1,9 +1,27 @@
-"""How lengths of free dimensions are given on the command line."""
+"""How free dimensions are named, and how their lengths are given on the command line."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+_LONGEST = 2**63 - 1  # what ONNX can say of a length
+
+
+def free_axes(name: str, shape: Iterable[int | str | None]) -> dict[int, str]:
+    """The names of the free dimensions of an input by axis: ``x[0]`` is that of one without a name."""
+    free = ((axis, size) for axis, size in enumerate(shape) if not isinstance(size, int))
+    return {axis: size or f"{name}[{axis}]" for axis, size in free}
+
+
+def named_length(text: str) -> tuple[str, int]:
+    """What ``NAME=N`` says: a free dimension and its length; raises ValueError for other text."""
+    name, _, number = text.rpartition("=")
+    # Digits are counted first: Python reads no integer of thousands of them.
+    fits = number.isdecimal() and len(number) <= len(str(_LONGEST)) and 1 <= int(number) <= _LONGEST
+    if not name or not fits:
+        raise ValueError(f"{text!r} is not of the form NAME=N with N from 1 to {_LONGEST}")
+    return name, int(number)
 
 
 def fix_shape_options(free: Mapping[str, str]) -> str:

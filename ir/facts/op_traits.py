@@ -116,7 +116,7 @@ def _is_resize(op: Op) -> bool:
 
 def channel_axis(op: Op, weight: Value) -> int | None:
     """The output-channel axis of the weight of ``op``; None if it has none that all devices agree on."""
-    rank = len(weight.type.shape) if weight.type.shape is not None else None
+    rank = weight.type.rank
     if op.is_type("Conv"):
         return 0
     if op.is_type("ConvTranspose"):
@@ -132,7 +132,7 @@ def channel_axis(op: Op, weight: Value) -> int | None:
 
 def input_channel_axis(op: Op, weight: Value) -> int | None:
     """The axis of the weight along which products are summed, for blocks; None for other ops."""
-    rank = len(weight.type.shape) if weight.type.shape is not None else None
+    rank = weight.type.rank
     if op.is_type("Conv"):
         return 1
     if op.is_type("Gemm"):
@@ -163,7 +163,7 @@ def weight_axes(use: Use, value: Value) -> WeightAxes | None:
     op, port = use
     if port in weight_ports(op):
         return WeightAxes(channel_axis(op, value), input_channel_axis(op, value))
-    if port != 0 or len(value.type.shape or ()) != 2:
+    if port != 0 or value.type.rank != 2:
         return None
     if op.is_type("Gather"):
         rows = op.attribute("axis", 0) % 2
@@ -187,6 +187,19 @@ def kernel_axes(op: Op | None, weight: Value) -> tuple[int, ...]:
     """The axes of the kernel in the weight of a convolution; none for other ops."""
     rank = len(weight.type.shape or ())
     return tuple(range(2, rank)) if op is not None and traits(op).product == "convolution" else ()
+
+
+def is_depthwise(op: Op) -> bool:
+    """Whether an op is a Conv of several channels, each of which has filters of its own."""
+    weight, group = op.graph.op_inputs(op)[1] if op.is_type("Conv") else None, op.attribute("group", 1)
+    shape = weight.type.shape if weight is not None else None
+    return shape is not None and group > 1 and shape[:2] == (group, 1)
+
+
+def measures_batch(op: Op) -> bool:
+    """Whether an op is a BatchNormalization that trains; before opset 14 further outputs say so."""
+    further = any(value is not None for value in op.graph.op_outputs(op)[1:])
+    return op.is_type("BatchNormalization") and (further or bool(op.attribute("training_mode", 0)))
 
 
 def is_random(op: Op) -> bool:

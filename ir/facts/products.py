@@ -10,7 +10,7 @@ from itertools import zip_longest
 from math import prod
 from typing import Any, NamedTuple
 
-Shape = tuple[int, ...]
+from ..value_type import KnownShape
 
 _MICROSOFT = "com.microsoft"
 
@@ -24,11 +24,11 @@ class Shapes(NamedTuple):
         attribute: the value of an attribute by its name and a default.
     """
 
-    read: Sequence[Shape | None]
-    made: Shape | None
+    read: Sequence[KnownShape | None]
+    made: KnownShape | None
     attribute: Callable[[str, Any], Any]
 
-    def at(self, port: int) -> Shape | None:
+    def at(self, port: int) -> KnownShape | None:
         """The shape of an input; None also beyond the last one."""
         return self.read[port] if port < len(self.read) else None
 
@@ -48,7 +48,7 @@ def multiplications(op_type: str, domain: str, shapes: Shapes) -> int | None:
 _NO_LIMIT = 2**31 - 1
 
 
-def trips(op_type: str, limit: int | None, scanned: Shape | None, axis: int = 0) -> int:
+def trips(op_type: str, limit: int | None, scanned: KnownShape | None, axis: int = 0) -> int:
     """How often an op runs its body; 1 for an If, and where data decides when a loop ends.
 
     Args:

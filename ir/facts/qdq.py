@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..graph import Op, Value
 from ..quant.formats import Format, IntFormat, parse_format
 from ..quant.spec import Encoding, Granularity, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec
+from ..value_type import Shape
 from .constants import constant_data, constant_numbers
 from .two_level import TwoLevelScale, two_level_scale
 
@@ -161,7 +162,7 @@ def _encoding(given: _Given) -> Encoding | None:
         return None
 
 
-def _fits(encoding: Encoding, shape: tuple[int | str | None, ...]) -> bool:
+def _fits(encoding: Encoding, shape: Shape) -> bool:
     """Whether a tensor has the axis of a grid, and a channel for each scale."""
     granularity = encoding.spec.granularity
     if isinstance(granularity, PerTensor):

@@ -14,7 +14,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 from ..base.names import Names
 from ..errors import ModelError
 from ..facts.constants import FREE_INITIALIZERS
-from ..graph import UNKNOWN
+from ..value_type import UNKNOWN
 from .lower import free_initializers
 from .protos import reads, walk_bodies, walk_graphs, walk_nodes, without_weights
 from .screening import TextError, plain_domain, screen_model

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import onnx
 from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto
 
-from ..graph import UNKNOWN, Graph, Value, ValueType
+from ..graph import Graph, Value
+from ..value_type import UNKNOWN, ValueType
 from .protos import subgraphs, without_weights
 from .shape_inference import infer_shapes
 

@@ -122,7 +122,7 @@ def holds(format: Format, low: float, high: float) -> bool:
     return max(high, -low) <= highest and math.isfinite(low) and math.isfinite(high)
 
 
-_INTEGER = re.compile(r"(u?)int(\d+)")
+_INTEGER = re.compile(r"(u?)int(\d{1,9})")
 
 
 def parse_format(text: str) -> Format:

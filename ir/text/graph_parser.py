@@ -8,12 +8,13 @@ from functools import partial
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, ValueInfoProto
 
-from ..graph import Graph, Op, Value, ValueType
+from ..graph import Graph, Op, Value
 from ..model import FunctionKey, Model
 from ..onnx.lift import MAX_NESTING, densified
 from ..onnx.protos import GRAPH_TYPES
 from ..onnx.types import declare
 from ..tensor_ref import TensorRef
+from ..value_type import ValueType
 from .attributes import AttributeReader
 from .parsed_scope import ParsedScope, outline
 from .reader import Reader, bare_name

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from onnx import GraphProto, TensorProto
 
-from ..graph import Graph, Op, Value, ValueType, capture_port
+from ..graph import Graph, Op, Value, capture_port
 from ..port_graph import Port
+from ..value_type import ValueType
 from .scope import names_of
 
 

@@ -19,8 +19,8 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
-from ..graph import ValueType
 from ..tensor_ref import TensorRef
+from ..value_type import ValueType
 from .numbers import numbers_text, read_numbers
 from .residue import message_bytes, read_residue, residue
 from .scanner import Scanner

@@ -8,7 +8,7 @@ from functools import lru_cache
 from onnx import TensorProto
 
 from ..errors import ModelError
-from ..graph import ValueType
+from ..value_type import ValueType
 from .scanner import Scanner
 from .words import WORD, quoted
 

@@ -11,7 +11,7 @@ from .record import Document, TensorRecord
 
 
 @dataclass(frozen=True)
-class Difference:
+class GridDifference:
     """One tensor whose grids differ.
 
     Attributes:
@@ -38,7 +38,7 @@ class Comparison:
     """
 
     equal: tuple[str, ...]
-    different: tuple[Difference, ...]
+    different: tuple[GridDifference, ...]
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
 
@@ -69,38 +69,38 @@ def compare(first: Document, second: Document, tolerance: float = 0.0) -> Compar
     )
 
 
-def difference(a: TensorRecord, b: TensorRecord, tolerance: float = 0.0) -> Difference | None:
+def difference(a: TensorRecord, b: TensorRecord, tolerance: float = 0.0) -> GridDifference | None:
     """The first difference of two records of one tensor; None if they are the same grid."""
     return next(_differences(a, b, tolerance), None)
 
 
-def _differences(a: TensorRecord, b: TensorRecord, tolerance: float) -> Iterator[Difference]:
+def _differences(a: TensorRecord, b: TensorRecord, tolerance: float) -> Iterator[GridDifference]:
     if _kind(a) != _kind(b):
-        yield Difference(a.name, "format", f"{_kind(a)} against {_kind(b)}")
+        yield GridDifference(a.name, "format", f"{_kind(a)} against {_kind(b)}")
     if not (a.has_scale and b.has_scale):
         return
     in_memory = a.as_stored or b.as_stored  # then both are compared in the order of the tensor
     ours, theirs = _scales(a, in_memory), _scales(b, in_memory)
     if ours.size != theirs.size:
-        yield Difference(a.name, "granularity", f"{ours.size} scales against {theirs.size}")
+        yield GridDifference(a.name, "granularity", f"{ours.size} scales against {theirs.size}")
         return
     if ours.size > 1 and None not in (a.axis, b.axis) and a.axis != b.axis:
-        yield Difference(a.name, "axis", f"scales along axis {a.axis} against {b.axis}")
+        yield GridDifference(a.name, "axis", f"scales along axis {a.axis} against {b.axis}")
         return
     if ours.size > 1 and None not in (a.block_size, b.block_size) and a.block_size != b.block_size:
-        yield Difference(a.name, "blocks", f"blocks of {a.block_size} against {b.block_size}")
+        yield GridDifference(a.name, "blocks", f"blocks of {a.block_size} against {b.block_size}")
         return
     relative = np.abs(ours / theirs - 1.0)
     worst = int(np.argmax(relative))
     if relative[worst] > tolerance:
         place = f" (number {worst} of {ours.size})" if ours.size > 1 else ""
         detail = f"{ours[worst]:.9g} against {theirs[worst]:.9g}{place}"
-        yield Difference(a.name, "scale", detail, float(relative[worst]))
+        yield GridDifference(a.name, "scale", detail, float(relative[worst]))
     if a.is_integer and b.is_integer and _size(a.offset) == _size(b.offset):
         offsets = _ordered(a, a.offset, in_memory), _ordered(b, b.offset, in_memory)
         if not np.array_equal(*offsets):
             first = int(np.argmax(offsets[0] != offsets[1]))
-            yield Difference(
+            yield GridDifference(
                 a.name,
                 "zero point",
                 f"{-offsets[0][first]:g} against {-offsets[1][first]:g} above the lowest code",

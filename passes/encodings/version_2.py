@@ -89,8 +89,7 @@ def _two_level(
 ) -> TensorRecord:
     if axis is None or block_size is None:
         raise entry.error("axis" if axis is None else "block_size", "is missing, but there are blocks")
-    zero_point = entry.array("y_zero_point") if "y_zero_point" in entry else np.zeros(())
-    check_middle(entry, "y_zero_point", format, zero_point)
+    zero_point = _middle(entry, format, (integers.shape, scale.shape))
     axis = _counted_from_first(entry, axis, integers.ndim)
     channels = [n for i, n in enumerate(integers.shape) if i == (1 if axis == 0 else 0)]
     flat = scale.ravel() if scale.ndim else np.full(channels, scale)
@@ -102,12 +101,24 @@ def _two_level(
         symmetric=True,
         granularity="two-level",
         scale=flat,
-        zero_point=np.full(flat.shape, zero_point.flat[0]),
+        zero_point=np.full(flat.shape, zero_point),
         axis=axis,
         block_size=block_size,
         block_scales=integers,
         scale_bits=format.bits,
     )
+
+
+def _middle(entry: Fields, format: Format, shapes: tuple[tuple[int, ...], ...]) -> float:
+    """The zero point of two-level blocks: one number, or as many equal ones as a shape has."""
+    zero_point = entry.array("y_zero_point") if "y_zero_point" in entry else np.zeros(())
+    middle = format.middle if isinstance(format, IntFormat) else 0
+    if "y_zero_point" not in entry and middle:
+        raise entry.error("y_zero_point", f"is missing; two-level blocks of {format} have {middle}")
+    check_middle(entry, "y_zero_point", format, zero_point)
+    if zero_point.shape not in ((), *shapes):
+        raise entry.error("y_zero_point", f"has the shape {zero_point.shape}, the blocks {shapes[0]}")
+    return middle
 
 
 def _counted_from_first(entry: Fields, axis: int, rank: int) -> int:

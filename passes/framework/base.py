@@ -58,7 +58,8 @@ class Pass(ABC):
             def run(self, model: Model, context: PassContext) -> None: ...
 
     Passes of stage LOWER leave the model as it is and put what they make into ``context.artifacts``, so
-    that one calibrated model is lowered to many targets.
+    that one calibrated model is lowered to many targets. One that declares what it ``makes`` is refused a
+    second time before anything runs.
 
     Two claims hold on every model, and the tests try them on every registered pass:
 
@@ -75,6 +76,7 @@ class Pass(ABC):
     stage: ClassVar[Stage]
     needs: ClassVar[frozenset[str]] = frozenset()
     uses: ClassVar[frozenset[str]] = frozenset()  # what makes a difference where it is given
+    makes: ClassVar[str] = ""  # the name of the artifact of a lowering pass
     idempotent: ClassVar[bool] = True
     tolerance: ClassVar[float] = 0.0
     former_options: ClassVar[Mapping[str, str]] = {}  # what took the place of an option, for messages

@@ -13,8 +13,9 @@ from .pipeline import Combinator, Layout, Pipeline, Placed, Step
 
 
 def check_pipeline(pipeline: Pipeline, context: PassContext) -> None:
-    """Raises UsageError if the stages are out of order, or if a pass needs what ``context`` does not have."""
+    """Raises UsageError for stages out of order, an artifact made twice, or what ``context`` lacks."""
     check_stages(pipeline)
+    _check_artifacts(pipeline)
     check_needs(pipeline, context)
 
 
@@ -46,6 +47,18 @@ def check_needs(pipeline: Pipeline, context: PassContext) -> None:
             faults.append(f"{what} is missing, which {who}: give it with {how}")
     if faults:
         raise UsageError("; ".join(faults))
+
+
+def _check_artifacts(pipeline: Pipeline) -> None:
+    """Raises UsageError if two passes make one artifact."""
+    layout = Layout.of(pipeline.steps)
+    makers: dict[str, Pass] = {}
+    for step, start, end in layout.passes:
+        if step.makes in makers:
+            makes = f"makes '{step.makes}', which '{makers[step.makes].name}' before it makes"
+            raise pointed(f"pass '{step.name}' {makes}; drop one of them", layout.text, start, end)
+        if step.makes:
+            makers[step.makes] = step
 
 
 def _first_of_later_stage(passes: list[Placed], placed: Placed) -> Placed | None:

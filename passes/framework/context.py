@@ -167,6 +167,14 @@ class PassContext:
             )
         self.artifacts[name] = artifact
 
+    def check_left(self) -> None:
+        """Raises TypeError for what a pass left here that is no text, or no artifact."""
+        said, made = [*self.notes, *self.warnings], self.artifacts.values()
+        for kind, what, left in ((str, "a note or a warning", said), (Artifact, "an artifact", made)):
+            for one in left:
+                if not isinstance(one, kind):
+                    raise TypeError(f"{what} in the context is {one!r}, and no {kind.__name__}")
+
     @contextmanager
     def task(self, description: str, total: int | None = None) -> Iterator[Task]:
         """A block of work that shows progress as it tells the task."""

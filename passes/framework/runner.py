@@ -181,6 +181,7 @@ class _Run:
             self.model.quant.drop_open()
         try:
             step.run(self.model, self.context)
+            self.context.check_left()
         except LimitReached:
             return
         except QcError:

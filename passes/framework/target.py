@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from fnmatch import fnmatchcase
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -25,7 +24,7 @@ from .target_costs import Costs
 from .target_rules import FormatRule, OpRule, OwnSupergroup, Strict, require_op
 from .target_support import OpSupport, Support, load_support, weight_form
 from .target_tables import Grids, Lowering, Models
-from .toml_source import TomlSource, read_text
+from .toml_source import TomlSource, parse_toml, read_text
 
 _CARRY = OpRule(runs="carry")
 _WHOLE: dict[str, type[Strict]] = {"models": Models, "grids": Grids, "lowering": Lowering}
@@ -248,10 +247,7 @@ def _files() -> dict[str, Traversable]:
 
 def _parse(text: str, source: str, extending: tuple[str, ...] = ()) -> Target:
     """The target of a file; of one that extends another, what it does not say is as it is there."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"target '{source}' is not valid TOML: {error}") from error
+    document = parse_toml(text, f"target '{source}'")
     base = _base(document.pop("extends", None), source, (*extending, source))
     try:
         target = Target.model_validate(_merged(base, document))

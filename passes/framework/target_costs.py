@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from qc.ir.errors import nearest
 
@@ -29,20 +30,26 @@ QUANTITIES = {
     "layout": "numbers that a convolution of two spatial axes has in an order of its own",
 }
 
-Nanoseconds = Mapping[str, float]
 Amounts = Mapping[str, float]
+
+
+def _checked(costs: dict[str, float]) -> dict[str, float]:
+    for quantity, each in costs.items():
+        if quantity not in QUANTITIES:
+            raise ValueError(f"'{quantity}' is no quantity{nearest(quantity, list(QUANTITIES))}")
+        if not each >= 0:
+            raise ValueError(f"the cost of '{quantity}' is {each}, and must not be negative")
+    return costs
+
+
+Nanoseconds = Annotated[dict[str, float], AfterValidator(_checked)]
 
 
 class KernelCosts(Strict):
     """The nanoseconds that one thread takes for each quantity of a kind of op, in floats and in integers."""
 
-    floats: dict[str, float]
-    integers: dict[str, float]
-
-    @field_validator("floats", "integers")
-    @classmethod
-    def _are_quantities(cls, costs: dict[str, float]) -> dict[str, float]:
-        return _checked(costs)
+    floats: Nanoseconds
+    integers: Nanoseconds
 
 
 class Costs(Strict):
@@ -65,25 +72,11 @@ class Costs(Strict):
     unnoticed: float = Field(0.0, ge=0.0)
     tolerated: float = Field(0.0, ge=0.0)
     quick: float = Field(0.0, ge=0.0)
-    quantize: dict[str, float]
-    dequantize: dict[str, float]
+    quantize: Nanoseconds
+    dequantize: Nanoseconds
     kernels: dict[str, KernelCosts]
-
-    @field_validator("quantize", "dequantize")
-    @classmethod
-    def _are_quantities(cls, costs: dict[str, float]) -> dict[str, float]:
-        return _checked(costs)
 
 
 def nanoseconds(costs: Nanoseconds, amounts: Amounts) -> float:
     """The estimated time of a kernel that works on such amounts."""
     return sum(each * amounts.get(quantity, 0) for quantity, each in costs.items())
-
-
-def _checked(costs: dict[str, float]) -> dict[str, float]:
-    for quantity, each in costs.items():
-        if quantity not in QUANTITIES:
-            raise ValueError(f"'{quantity}' is no quantity{nearest(quantity, list(QUANTITIES))}")
-        if not each >= 0:
-            raise ValueError(f"the cost of '{quantity}' is {each}, and must not be negative")
-    return costs

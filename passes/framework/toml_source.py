@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from qc.ir.errors import UsageError, reason_of
 
@@ -35,6 +36,14 @@ def read_text(path: str | Path, what: str) -> str:
         ) from None
     except OSError as error:
         raise UsageError(f"{what} '{path}' cannot be read: {reason_of(error)}") from None
+
+
+def parse_toml(text: str, source: str) -> dict[str, Any]:
+    """The content of a file; raises UsageError, which calls it ``source``, if it is not valid TOML."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also of numbers that Python does not read
+        raise UsageError(f"{source} is not valid TOML: {error}") from error
 
 
 def toml_value(value: object) -> str:

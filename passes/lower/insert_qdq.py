@@ -93,6 +93,7 @@ class InsertQdq(Pass):
 
     name = "insert-qdq"
     stage = Stage.LOWER
+    makes = "qdq"
     uses = frozenset({"target"})
 
     weights: Literal["codes", "float"] = option(
@@ -127,7 +128,7 @@ class InsertQdq(Pass):
             written = _Writing(self, model, context).run()
         if context.target is not None:
             mark_target(written, context.target.name)
-        context.add_artifact("qdq", Artifact("onnx", written, ".onnx"))
+        context.add_artifact(self.makes, Artifact("onnx", written, ".onnx"))
 
 
 class _Writing:

@@ -40,6 +40,7 @@ class ToEncodings(Pass):
 
     name = "to-encodings"
     stage = Stage.LOWER
+    makes = "encodings"
 
     version: Literal["0.6.1", "1.0.0", "2.0.0", "2.1.0"] = option("1.0.0", "version of the file format")
     layout: Literal["tensors", "layers"] = option(
@@ -69,7 +70,7 @@ class ToEncodings(Pass):
             document, unnamed = by_layer(document, model)
             context.notes += [f"'{name}' lies inside a layer; left out" for name in unnamed]
         suffix = ".encodings" if self.layout == "tensors" else "_torch.encodings"
-        context.add_artifact("encodings", Artifact("encodings", dump_encodings(document), suffix))
+        context.add_artifact(self.makes, Artifact("encodings", dump_encodings(document), suffix))
         chosen = [quantizer for quantizer in model.quant.quantizers() if quantizer.codes is not None]
         if chosen:
             context.add_artifact("rounded", Artifact("onnx", _rounded(model, chosen), ".rounded.onnx"))

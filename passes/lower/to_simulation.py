@@ -36,6 +36,7 @@ class ToSimulation(Pass):
 
     name = "to-simulation"
     stage = Stage.LOWER
+    makes = "simulation"
 
     rounding: Rounding = option(
         Rounding.HALF_EVEN,
@@ -53,7 +54,7 @@ class ToSimulation(Pass):
     def run(self, model: Model, context: PassContext) -> None:
         device = self._device_arithmetic(model)
         with simulated(model, self.rounding, self.weights, device) as simulation:
-            context.add_artifact("simulation", Artifact("onnx", simulation, ".simulation.onnx"))
+            context.add_artifact(self.makes, Artifact("onnx", simulation, ".simulation.onnx"))
         if device is not None and device.unknown:
             found = ", ".join(f"{op_type} ({count})" for op_type, count in sorted(device.unknown.items()))
             context.notes.append(

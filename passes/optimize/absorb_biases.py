@@ -78,13 +78,11 @@ def _places(model: Model) -> Iterator[tuple[Layer, list[Layer]]]:
     layers = {layer.op: layer for layer in layers_of(model)}
     for layer in layers.values():
         result = layer.result
-        uses = result.graph.uses(result)
-        is_open = (
-            layer.bias is not None and layer.bias.value is not None and not result.graph.is_output(result)
-        )
-        if not is_open or len(uses) != 1 or not _is_relu(uses[0].op):
+        use = result.graph.only_use(result)
+        has_bias = layer.bias is not None and layer.bias.value is not None
+        if not has_bias or use is None or not _is_relu(use.op):
             continue
-        behind = result.graph.op_outputs(uses[0].op)[0]
+        behind = result.graph.op_outputs(use.op)[0]
         if behind is None or result.graph.is_output(behind):
             continue
         readers = [_reader(layers, layer, use) for use in result.graph.uses(behind)]

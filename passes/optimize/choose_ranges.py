@@ -19,11 +19,11 @@ from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, Quantizer, setting_name
 
 from ..framework.base import Pass, Stage, option
-from ..framework.context import GIVE_DATA, PassContext
+from ..framework.context import PassContext
 from ..lower.rounding.simulation import simulated
 from ..quantize.calibration.bias import calibrate_biases
 from .layers.ratio import ratio
-from .order import is_too_early
+from .prerequisites import is_too_early, lacks_data
 from .ranges.readers import chosen_freely, results_of
 
 # What an end of a range is multiplied by, again and again.
@@ -68,9 +68,7 @@ class ChooseRanges(Pass):
         chosen = [(one, values, results) for one, values, results in chosen if results]
         if not chosen:
             return
-        if context.samples_given == 0:  # with statistics that were recorded there may be none
-            needed = f"pass '{self.name}' needs data to choose them by{GIVE_DATA}"
-            context.notes.append(f"ranges stay as they are: {needed}")
+        if lacks_data(context, self.name, "ranges stay as they are", "to choose them by"):
             return
         feeds = context.samples(self.samples, f"pass '{self.name}'")
         executor = context.required_executor()

@@ -22,13 +22,13 @@ from qc.ir.onnx.lower import lower
 from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
-from ..framework.context import GIVE_DATA, PassContext
+from ..framework.context import PassContext
 from ..lower.rounding.simulation import simulated
 from ..quantize.calibration.bias import calibrate_biases
 from .layers.biases import make_own_biases
 from .layers.layer import Layer, layers_of
 from .layers.means import Shifted, by_channel, shift_mean, tell_mean
-from .order import is_too_early
+from .prerequisites import is_too_early, lacks_data
 
 # What the squared error of the outputs has to be below, as a share of what it was: less may be chance.
 _GAIN = 0.9
@@ -68,12 +68,13 @@ class CorrectBias(Pass):
         layers = [
             one for one in layers_of(model) if one.bias is not None and one.weight.quantizer is not None
         ]
-        if is_too_early(model, context, self.name, "biases stay as they are") or not layers:
+        kept = "biases stay as they are"
+        if is_too_early(model, context, self.name, kept) or not layers:
             return
-        has_data = context.samples_given != 0
-        if not has_data or not context.can_read_again:
-            what = "data that can be read again" if has_data else f"data to measure shifts on{GIVE_DATA}"
-            context.notes.append(f"biases stay as they are: pass '{self.name}' needs {what}")
+        if lacks_data(context, self.name, kept, "to measure shifts on"):
+            return
+        if not context.can_read_again:
+            context.notes.append(f"{kept}: pass '{self.name}' needs data that can be read again")
             return
         feeds = context.samples(self.samples, f"pass '{self.name}'")
         outputs = [value.name for value in _judged(model.graph)]
@@ -83,7 +84,7 @@ class CorrectBias(Pass):
         try:
             shifts, before, after = _measured(model, layers, feeds, outputs, context)
         except ModelError as error:  # the quantized model may run all the same
-            context.notes.append(f"biases stay as they are: in the simulation {error}")
+            context.notes.append(f"{kept}: in the simulation {error}")
             return
         detail = f"the outputs' squared error is {before:.3g} of their size without, {after:.3g} with it"
         if not after < _GAIN * before:

@@ -11,6 +11,7 @@ from annotated_types import Ge
 
 from qc.ir.errors import DataError
 from qc.ir.executor import Feed, Observation
+from qc.ir.facts.op_traits import measures_batch
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.onnx.stored_types import computed_names
@@ -21,7 +22,7 @@ from ..framework.context import PassContext
 from ..lower.rounding.simulation import simulated
 from .layers.constant import Constant
 from .layers.observed import observed_in_float
-from .order import is_too_early
+from .prerequisites import is_too_early
 
 _MEAN, _VARIANCE = 3, 4  # input ports
 _EPSILON = 1e-5  # of the operator, if it has none of its own
@@ -114,9 +115,8 @@ class _BatchNorm:
 
     @classmethod
     def of(cls, model: Model, op: Op) -> _BatchNorm | None:
-        is_open = op.is_type("BatchNormalization") and not op.attribute("training_mode", 0)
-        if not is_open or any(op.graph.op_outputs(op)[1:]):
-            return None  # before opset 14, having the running mean as an output is what says training
+        if not op.is_type("BatchNormalization") or measures_batch(op):
+            return None
         mean, variance = (Constant.at(model, op, port) for port in (_MEAN, _VARIANCE))
         if mean is None or variance is None or any(one.quantizer for one in (mean, variance)):
             return None

@@ -17,10 +17,11 @@ from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
-from ..framework.context import GIVE_DATA, PassContext
+from ..framework.context import PassContext
 from ..quantize.calibration.ranges import mse_encoding, weight_encoding
 from .layers.layer import Layer, layers_of
 from .layers.ratio import ratio
+from .prerequisites import lacks_data
 from .smoothing.channels import Channels, channels_of
 from .smoothing.objective import Reading, candidates
 from .smoothing.observed import observed
@@ -92,9 +93,7 @@ class Smooth(Pass):
             found += _insertable(model, [layer for layer in layers if layer not in taken])
         if not found:
             return
-        if context.samples_given == 0:  # with statistics that were recorded there may be none
-            needed = f"pass '{self.name}' needs data to scale them by{GIVE_DATA}"
-            context.notes.append(f"channels stay as they are: {needed}")
+        if lacks_data(context, self.name, "channels stay as they are", "to scale them by"):
             return
         feeds = context.samples(self.samples, f"pass '{self.name}'")
         executor = context.required_executor()

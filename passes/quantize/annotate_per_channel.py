@@ -16,6 +16,7 @@ from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Granularity, PerBlock, PerChannel, Quantizer, QuantSpec, TwoLevelBlock
 from qc.ir.quant_table import Site
+from qc.ir.value_type import Shape
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
@@ -117,6 +118,6 @@ def _weight_axes(model: Model, quantizer: Quantizer, use: Use, value: Value) -> 
     return None if value.const is None or is_moved else weight_axes(use, value)
 
 
-def _is_matrix(op: Op, shape: tuple[int | str | None, ...]) -> bool:
+def _is_matrix(op: Op, shape: Shape) -> bool:
     """Whether a weight is a matrix or a stack of them; that of a convolution is if its kernel is 1x1."""
     return not op.is_type("Conv") or all(length == 1 for length in shape[2:])

@@ -11,6 +11,7 @@ import numpy as np
 from annotated_types import Gt, Le
 
 from qc.ir.executor import Executor, Statistics
+from qc.ir.facts.dataflow import masked_scores
 from qc.ir.facts.op_traits import kernel_axes, weighted_op
 from qc.ir.graph import Value
 from qc.ir.model import Model
@@ -37,7 +38,6 @@ from .calibration.masks import clipped_to_mask
 from .calibration.overflow import leave_overflowing
 from .calibration.range_of import AIMET_NAMES, SCHEMES
 from .calibration.ranges import covering, finite_data, weight_encoding
-from .placement.dataflow import masked_scores
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from qc.ir.errors import UsageError
+from qc.ir.facts.dataflow import holds_infinity, huge_values, infinite_values
 from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.quant.formats import Format, has_limits, parse_format
@@ -17,7 +18,6 @@ from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from .calibration.bias import place_biases
 from .insert_quantizers import refuse_quantized
-from .placement.dataflow import holds_infinity, huge_values, infinite_values
 from .placement.types import complete_types
 from .quantsim.config import require_op
 from .quantsim.configuration import Configuration

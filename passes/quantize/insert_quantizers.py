@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from qc.ir.errors import QuantizedError, UsageError
+from qc.ir.facts.dataflow import is_plain_float
 from qc.ir.facts.op_traits import joins_grids, traits, weight_axes, weight_ports
 from qc.ir.facts.quantized_form import quantized_form
 from qc.ir.graph import Op, Use, Value
@@ -20,7 +21,6 @@ from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from ..framework.target import Target
 from .calibration.bias import BIAS
-from .placement.dataflow import is_plain_float
 from .placement.named_ops import named_ops
 from .placement.outliers import mark_probabilities, products_of_outliers
 from .placement.reasons import Reasons

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from qc.ir.errors import UsageError
+from qc.ir.facts.dataflow import huge_values, is_plain_float
 from qc.ir.facts.op_traits import bias_port, is_parameter, is_trained, traits, weight_port
 from qc.ir.facts.scopes import scopes_of
 from qc.ir.graph import Op, Value
@@ -21,7 +22,6 @@ from ..framework.context import PassContext
 from ..framework.pipeline import Pipeline
 from ..framework.target import Target, load_target
 from .calibration.calibration import CalibrationPass
-from .placement.dataflow import huge_values, is_plain_float
 from .placement.selection import select
 from .precision.one_format import unify_formats
 from .precision.rules import Rule, Setting, parse_rule, rules_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from qc.ir.facts.dataflow import huge_values
 from qc.ir.facts.op_traits import is_grid_preserving, joins_grids, stays_within
 from qc.ir.facts.scopes import RegionBranchEdge, Scopes
 from qc.ir.graph import Graph, Op, Value
@@ -13,7 +14,6 @@ from qc.ir.quant_table import Site
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
-from .placement.dataflow import huge_values
 from .placement.units import UnitMap
 
 

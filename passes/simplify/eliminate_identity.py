@@ -11,10 +11,11 @@ from qc.ir.facts.op_traits import trains
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import Shape
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
-from .identities.copies import Shape, narrow_shapes
+from .identities.copies import narrow_shapes
 from .identities.dropouts import advice
 from .identities.lengths import keeps_lengths
 from .identities.pools import needless_attributes

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from onnx import ModelProto
+from onnx import ModelProto, ValueInfoProto
 
+from qc.ir.base.fix_shape import free_axes, named_length
 from qc.ir.errors import UsageError, nearest
 from qc.ir.graph import Value
 from qc.ir.model import Model
@@ -20,7 +21,6 @@ from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from .constants.shapes import first_misfit, take_inferred_shapes
 
-_LONGEST = 2**63 - 1  # what ONNX can say of a length
 Number = TypeVar("Number", int, float)
 
 
@@ -51,11 +51,7 @@ class FixShapes(Pass):
         lengths = self.as_numbers()
         _refuse_unknown(model, lengths)
         lengths |= dict(_sums(model, lengths))
-        free = [
-            value
-            for value in model.graph.inputs
-            if any(_name(value, axis) in lengths for axis in _free(value))
-        ]
+        free = [value for value in model.graph.inputs if not lengths.keys().isdisjoint(_free(value).values())]
         if not free:
             return
         _refuse_misfit(lower(model), lengths)
@@ -63,7 +59,8 @@ class FixShapes(Pass):
         with rewriter.action("fix shapes", free[0]):
             for value in free:
                 shape = value.type.shape or ()
-                fixed = tuple(lengths.get(_name(value, axis), size) for axis, size in enumerate(shape))
+                names = _free(value)
+                fixed = tuple(lengths.get(names.get(axis, ""), size) for axis, size in enumerate(shape))
                 rewriter.set_type(value, value.type._replace(shape=fixed))
             take_inferred_shapes(rewriter, model.graph, _with_lengths(lower(model), lengths))
 
@@ -78,28 +75,23 @@ def named_numbers(step: str, given: Iterable[tuple[str, Number]]) -> dict[str, N
 
 
 def _parsed(text: str) -> tuple[str, int]:
-    name, _, number = text.rpartition("=")
-    # Digits are counted first: Python reads no integer of thousands of them.
-    fits = number.isdecimal() and len(number) <= len(str(_LONGEST)) and 1 <= int(number) <= _LONGEST
-    if not name or not fits:
-        raise UsageError(f"fix-shapes: '{text}' is not of the form NAME=N with N from 1 to {_LONGEST}")
-    return name, int(number)
+    try:
+        return named_length(text)
+    except ValueError as error:
+        raise UsageError(f"fix-shapes: {error}") from None
 
 
-def _free(value: Value) -> Iterator[int]:
-    """The axes of free dimensions."""
-    return (axis for axis, size in enumerate(value.type.shape or ()) if not isinstance(size, int))
+def _free(value: Value) -> dict[int, str]:
+    return free_axes(value.name, value.type.shape or ())
 
 
-def _name(value: Value, axis: int) -> str:
-    """The name of a free dimension: that in the model, or the input with the axis."""
-    assert value.type.shape is not None
-    return str(value.type.shape[axis] or f"{value.name}[{axis}]")
+def _declared_free(info: ValueInfoProto) -> dict[int, str]:
+    return free_axes(info.name, map(dimension, info.type.tensor_type.shape.dim))
 
 
 def _sums(model: Model, lengths: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """The lengths of dimensions that are named as sums of those that are given, as exporters of caches do."""
-    for name in sorted({_name(value, axis) for value in model.graph.inputs for axis in _free(value)}):
+    for name in sorted({name for value in model.graph.inputs for name in _free(value).values()}):
         parts = [part.strip() for part in name.split("+")]
         known = [lengths.get(part) or (int(part) if part.isdecimal() else None) for part in parts]
         found = [length for length in known if length is not None]
@@ -108,14 +100,8 @@ def _sums(model: Model, lengths: Mapping[str, int]) -> Iterator[tuple[str, int]]
 
 
 def _refuse_unknown(model: Model, lengths: Mapping[str, int]) -> None:
-    declared = model.origin.graph.input
-    known = [_name(value, axis) for value in model.graph.inputs for axis in _free(value)]
-    before = {
-        dimension(dim) or f"{info.name}[{axis}]"
-        for info in declared
-        for axis, dim in enumerate(info.type.tensor_type.shape.dim)
-        if not dim.HasField("dim_value")
-    }
+    known = [name for value in model.graph.inputs for name in _free(value).values()]
+    before = {name for info in model.origin.graph.input for name in _declared_free(info).values()}
     for name in lengths:
         if name not in before and name not in known:
             listed = ", ".join(dict.fromkeys(known)) or "none"
@@ -129,10 +115,9 @@ def _refuse_misfit(proto: ModelProto, lengths: Mapping[str, int]) -> None:
     def misfit_without(freed: Collection[str]) -> str:
         fixed = without_weights(proto)
         for info in fixed.graph.input:
-            for axis, dim in enumerate(info.type.tensor_type.shape.dim):
-                name = dimension(dim) or f"{info.name}[{axis}]"
+            for axis, name in _declared_free(info).items():
                 if name in lengths and name not in freed:
-                    dim.dim_value = lengths[str(name)]
+                    info.type.tensor_type.shape.dim[axis].dim_value = lengths[name]
         return first_misfit(fixed)
 
     found = misfit_without(())

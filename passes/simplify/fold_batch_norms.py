@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qc.ir.facts.op_traits import bias_port, weight_port
+from qc.ir.facts.op_traits import bias_port, measures_batch, weight_port
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
@@ -14,7 +14,7 @@ from qc.ir.tensor_ref import TensorRef
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
-from .batch_norms.affine import Affine, affine_of, constant_of, is_in_training, set_constant
+from .batch_norms.affine import Affine, affine_of, constant_of, set_constant
 from .batch_norms.forward import fold_forward
 from .batch_norms.movement import Channels, channels_of
 from .batch_norms.products import become_gemm, matrix_of
@@ -66,7 +66,7 @@ def _tell_of_training(model: Model, context: PassContext) -> None:
         op
         for graph in model.graphs()
         for op in graph.ops()
-        if op.is_type("BatchNormalization") and is_in_training(op)
+        if measures_batch(op)
         if all(constant_of(graph, value) is not None for value in graph.op_inputs(op)[1:])
     ]
     if trained:

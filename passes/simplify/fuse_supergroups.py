@@ -11,12 +11,13 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from qc.ir.facts.constants import constant_data
-from qc.ir.graph import UNKNOWN, Op, Value, ValueType
+from qc.ir.graph import Op, Value
 from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower_ops
 from qc.ir.onnx.types import declare
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import UNKNOWN, ValueType
 from qc.patterns import Match, Matcher, Supergroup
 from qc.patterns.attributes import attribute_of
 
@@ -305,9 +306,9 @@ def _is_over_positions(op: Op) -> bool:
     """Whether it reduces all axes of pictures but the first two, those of samples and of channels."""
     read = op.graph.op_inputs(op)
     type = read[0].type if read[0] is not None else UNKNOWN
-    if type.elem_type != TensorProto.FLOAT or type.shape is None or len(type.shape) < _PICTURE:
+    if type.elem_type != TensorProto.FLOAT or type.rank is None or type.rank < _PICTURE:
         return False
-    return attribute_of(op, "axes", read) == tuple(range(2, len(type.shape)))
+    return attribute_of(op, "axes", read) == tuple(range(2, type.rank))
 
 
 def _replace(

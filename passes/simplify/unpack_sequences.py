@@ -12,11 +12,12 @@ from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import Shape
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 from .constants.shapes import take_inferred_shapes
-from .decompositions.builder import Builder, Shape, put_in_place
+from .decompositions.builder import Builder, put_in_place
 
 _INSERT = "SequenceInsert"
 _READERS = ("SequenceAt", "SequenceLength", "ConcatFromSequence")

@@ -28,7 +28,7 @@ def _activation(x: Pattern) -> Pattern:
     return either(op[_ACTIVATION_OPS](x, ...), silu(x), hard_swish(x))
 
 
-def _is_depthwise(weight: TensorRef) -> bool:
+def _reads_one_channel(weight: TensorRef) -> bool:
     """Filters that read one channel each, of more than one position."""
     return len(weight.shape) > 2 and weight.shape[1] == 1 and any(size > 1 for size in weight.shape[2:])
 
@@ -56,7 +56,10 @@ def refuse_other_groups(match: Match) -> str | None:
 def depthwise_separable() -> Pattern:
     """a depthwise convolution and a pointwise one, each with BatchNorm and activation."""
     depthwise = op.Conv(
-        value("x"), constant("depthwise", where=_is_depthwise), optional(value()), group=attribute("group")
+        value("x"),
+        constant("depthwise", where=_reads_one_channel),
+        optional(value()),
+        group=attribute("group"),
     )
     pointwise = op.Conv(
         _activated(depthwise), constant("pointwise", where=_is_pointwise), optional(value()), group=1

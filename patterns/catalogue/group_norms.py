@@ -6,12 +6,12 @@ from ..attributes import attribute_of
 from ..fragments import either, floating, parameter, varying_axes, widened
 from ..pattern import Pattern, attribute, choice, op, value
 from ..supergroup import Match, supergroup
-from .normalizations import filled, rank_of, shape_of, standardized
+from .normalizations import filled, shape_of, standardized
 
 
 def _refuse_instance_norm(match: Match) -> str | None:
     """Whether the statistics are those of single channels, and the parameters one number per channel."""
-    rank, axes = rank_of(match.captures["x"]), match.attributes.get("axes")
+    rank, axes = match.captures["x"].type.rank, match.attributes.get("axes")
     varying = _varying(match)
     if match.root.is_type("InstanceNormalization"):
         return None
@@ -47,7 +47,7 @@ def _varying(match: Match) -> set[int]:
 
 def _is_per_group(match: Match) -> bool:
     """Whether parameters that are applied to the groups differ between them."""
-    axes, rank = match.attributes["axes"], rank_of(match.captures["grouped"])
+    axes, rank = match.attributes["axes"], match.captures["grouped"].type.rank
     assert isinstance(axes, tuple)
     return rank is not None and not _varying(match) <= {axis - rank for axis in axes}
 

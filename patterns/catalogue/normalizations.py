@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qc.ir.graph import Value
 from qc.ir.tensor_ref import TensorRef
+from qc.ir.value_type import Shape
 
 from ..fragments import (
     dropped_mean,
@@ -42,7 +42,7 @@ def runs_along_normalized_axes(match: Match) -> str | None:
         return None
     axes = match.attributes.get("axes", (-1,))
     assert isinstance(axes, tuple)
-    rank = rank_of(match.captures["x"])
+    rank = match.captures["x"].type.rank
     for name in ("scale", "bias"):
         shape = shape_of(match, name)
         if shape is not None and not _fits(shape, axes, rank):
@@ -50,18 +50,13 @@ def runs_along_normalized_axes(match: Match) -> str | None:
     return None
 
 
-def shape_of(match: Match, name: str) -> tuple[int | str | None, ...] | None:
+def shape_of(match: Match, name: str) -> Shape | None:
     """The shape of a captured parameter; None if there is none or its rank is not known."""
     found, data = match.captures.get(name), match.constant(name)
     return data.shape if data is not None else found.type.shape if found is not None else None
 
 
-def rank_of(value: Value) -> int | None:
-    """The number of dimensions, if it is known."""
-    return len(value.type.shape) if value.type.shape is not None else None
-
-
-def _fits(shape: tuple[int | str | None, ...], axes: tuple[int, ...], rank: int | None) -> bool:
+def _fits(shape: Shape, axes: tuple[int, ...], rank: int | None) -> bool:
     """Whether every dimension that is not 1 lies on one of ``axes``; yes if that cannot be told."""
     varying = varying_axes(shape)
     if rank is not None:

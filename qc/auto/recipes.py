@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +30,7 @@ from qc.ir.onnx.protos import walk_graphs, walk_nodes
 from qc.named_pipelines import resolve_pipeline
 from qc.passes import Pipeline, PipelineFile, parse_pipeline
 from qc.passes.framework.pipeline import Step
-from qc.passes.framework.toml_source import read_text
+from qc.passes.framework.toml_source import parse_toml, read_text
 from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.quantize.calibration.calibration import CalibrationPass
 from qc.passes.quantize.insert_quantizers import InsertQuantizers
@@ -138,10 +137,7 @@ def load_ladder(path: str | Path) -> list[Recipe]:
 
 
 def _read(text: str, source: str) -> list[Recipe]:
-    try:
-        document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{source} is not valid TOML: {error}") from None
+    document = parse_toml(text, source)
     tables = document.get("recipe")
     if set(document) != {"recipe"} or not isinstance(tables, list) or not tables:
         raise UsageError(f"{source} holds [[recipe]] tables and nothing else")

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor as Pool
 from dataclasses import KW_ONLY, dataclass, field, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ class RecipeSearch:
         for name, least, most in (("jobs", 1, MOST_WORKERS), ("weights", 2, 8), ("points", 0, sys.maxsize)):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), least, most)
-        if not (isinstance(self.minutes, int | float) and self.minutes > 0):
+        if not (isinstance(self.minutes, Real) and self.minutes > 0):
             raise UsageError(f"minutes={self.minutes!r} is not a number above 0")
         for name, (kinds, what) in _KINDS.items():
             given = getattr(self, name)
@@ -230,7 +231,7 @@ class RecipeSearch:
             self.pool,
             Path(self.cache) if self.cache is not None else None,
             self.progress or progress_here(),
-            time.time() + 60 * self.minutes,
+            time.time() + 60 * float(self.minutes),
         )
         own = self.recipes is not None and self.objective is not None
         bits = self.weights or _MOST_BITS

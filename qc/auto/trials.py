@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import pickle
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from onnx import ModelProto
 from qc.checking import runs_here
 from qc.compiler import Compilation
 from qc.compiler.compiled import Compiled
-from qc.ir.base.files import atomic_write
+from qc.ir.base.files import atomic_write, temporary_directory
 from qc.ir.errors import QcError
 from qc.passes import NullProgress, Pipeline, Progress, dumps
 from qc.passes.optimize.round_weights import RoundWeights
@@ -123,7 +122,7 @@ class Trials:
     deadline: float | None = None
 
     def __post_init__(self) -> None:
-        self._temporary = tempfile.TemporaryDirectory(prefix="qc-auto-")
+        self._temporary = temporary_directory()
         own = Path(self._temporary.name)
         self._stops = made_folder(own / "stops")
         self._folder = made_folder(self.cache if self.cache is not None else own / "cache")

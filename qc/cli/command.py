@@ -22,6 +22,7 @@ from .sections import split_examples, write_examples, write_options
 from .swapped import refuse_swapped
 
 _MOST = 2**31 - 1
+_PLUGIN_HELP = "Use the passes and more of a Python file or package, code that runs."
 
 
 class Command(ABC):
@@ -48,7 +49,7 @@ def click_command(cls: type[Command], name: str, short_help: str) -> click.Comma
     text, examples = split_examples(cls.__doc__ or "")
     made = _ClickCommand(
         name,
-        params=[*_parameters(cls), _plugin_option()],
+        params=[*_parameters(cls), code_option("--plugin", "FILE.py", _use_plugins, _PLUGIN_HELP)],
         callback=lambda **given: _run(cls, given),
         help=text,
         short_help=short_help,
@@ -71,24 +72,28 @@ def _run(cls: type[Command], given: Mapping[str, Any]) -> int | None:
     return code
 
 
-def _plugin_option() -> click.Option:
-    help = "Use the passes and more of a Python file or package, code that runs. May be given several times."
+def code_option(name: str, metavar: str, use: Callable[[tuple[str, ...]], None], help: str) -> click.Option:
+    """An option for files of code, which are used before anything else."""
+
+    def callback(ctx: click.Context, param: click.Parameter, files: tuple[str, ...]) -> None:
+        if files and not ctx.resilient_parsing:
+            use(files)
+
     return click.Option(
-        ["--plugin"],
+        [name],
         multiple=True,
-        metavar="FILE.py",
+        metavar=metavar,
         expose_value=False,
         is_eager=True,
-        callback=_use_plugins,
-        help=help,
+        callback=callback,
+        help=f"{help} May be given several times.",
     )
 
 
-def _use_plugins(ctx: click.Context, param: click.Parameter, files: tuple[str, ...]) -> None:
-    if files and not ctx.resilient_parsing:
-        from .plugins import use_plugins
+def _use_plugins(files: tuple[str, ...]) -> None:
+    from .plugins import use_plugins
 
-        use_plugins(files)
+    use_plugins(files)
 
 
 class _ClickCommand(click.Command):

@@ -14,9 +14,10 @@ from click.shell_completion import CompletionItem
 
 from qc.ir.errors import UsageError, nearest
 
-from .command import Command, click_command
+from .command import Command, click_command, code_option
 from .sections import write_examples
 
+_CUSTOM_OPS_HELP = "Load a library of custom operators; it is code that runs."
 WIDEST = 100  # columns of the help, where the terminal has as many
 
 EXAMPLES = (
@@ -129,7 +130,7 @@ class MainGroup(FolderGroup):
         if command is not None and name == self.default:
             command.params.append(_version_option())
         if command is not None and name in self.running:
-            command.params.append(_custom_ops_option())
+            command.params.append(code_option("--custom-ops", "LIBRARY", _use_custom_ops, _CUSTOM_OPS_HELP))
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -186,24 +187,10 @@ class MainGroup(FolderGroup):
             raise UsageError(f"'{given}' is neither a model nor a command{hint}")
 
 
-def _custom_ops_option() -> click.Option:
-    help = "Load a library of custom operators; it is code that runs. May be given several times."
-    return click.Option(
-        ["--custom-ops"],
-        multiple=True,
-        metavar="LIBRARY",
-        expose_value=False,
-        is_eager=True,
-        callback=_use_custom_ops,
-        help=help,
-    )
+def _use_custom_ops(libraries: tuple[str, ...]) -> None:
+    from qc.runtime import use_custom_ops
 
-
-def _use_custom_ops(ctx: click.Context, param: click.Parameter, libraries: tuple[str, ...]) -> None:
-    if libraries and not ctx.resilient_parsing:
-        from qc.runtime import use_custom_ops
-
-        use_custom_ops(libraries)
+    use_custom_ops(libraries)
 
 
 def _version_option() -> click.Option:

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Le
 
 from qc.compiler import MOST_WORKERS, Compilation
-from qc.options import Given, argument, length, option, some_of
+from qc.ir.base.fix_shape import named_length
+from qc.options import Given, argument, option, single, some_of
 
 from .preparing import Preparing
 
@@ -21,13 +22,12 @@ DEFAULT_THREADS = 1  # where time is measured
 
 def size(text: str) -> tuple[str, int]:
     """``NAME=N``: the length of a free dimension."""
-    name, _, number = length(text).rpartition("=")
-    return name, int(number)
+    return named_length(single(text))
 
 
 def memory_size(text: str) -> int:
     """``2GB``, ``1.5 GiB`` or a number of bytes."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(?:([KMGT])(i?)B?|B)?", text, re.IGNORECASE)
+    match = re.fullmatch(r"(\d{1,30}(?:\.\d+)?) ?(?:([KMGT])(i?)B?|B)?", text, re.IGNORECASE)
     if match is None or not float(match[1]):
         raise ValueError(f"{text!r} is not a size such as 500MB or 2GB")
     power = " KMGT".index((match[2] or " ").upper())

@@ -81,10 +81,7 @@ def quantize(
         if device is not None and wishes.emit is not None:
             made = device.emit(wishes.emit, compiled.model, base_dir=compiled.ir.base_dir)
             compiled.artifacts[wishes.emit] = Artifact(wishes.emit, made, device.emitted[wishes.emit])
-        documents = instrumentation.documents(watch, compiled)
-        if wishes.coverage is not None:
-            text = json.dumps(coverage_document(compiled.coverage), indent=2, ensure_ascii=False)
-            documents[wishes.coverage] = f"{text}\n"
+        documents = _documents(wishes, watch, compiled)
     instrumentation.show(watch, console, compiled)
     results = {output: compiled, **dict(zip(others, further, strict=True))}
     try:
@@ -98,9 +95,7 @@ def quantize(
     if not job.quiet:
         _report(task, wishes, pipeline.name, compiled, written, verdict)
         for other in further:
-            console.show(facts_grid([("also for", other.target.name), *coverage_summary(other.coverage)]))
-            for note in other.notes:
-                print_note(note)
+            _report_other(other)
     for warning in [*compiled.warnings, *verdict_warnings(verdict)]:
         print_warning(warning)
 
@@ -170,6 +165,15 @@ def _compile(compilation: Compilation, others: Iterable[Target]) -> list[Compile
     return list(compile_together(everything, compiled).values())
 
 
+def _documents(wishes: Wishes, watch: Instrumentation, compiled: Compiled) -> dict[Path, str]:
+    """The texts about the first result by the files they are written to."""
+    documents = instrumentation.documents(watch, compiled)
+    if wishes.coverage is not None:
+        text = json.dumps(coverage_document(compiled.coverage), indent=2, ensure_ascii=False)
+        documents[wishes.coverage] = f"{text}\n"
+    return documents
+
+
 def _require_running(verdict: Verdict) -> None:
     """Raises ModelError if ONNX Runtime does not run the result, which is for it."""
     if verdict.is_refused:
@@ -226,6 +230,14 @@ def _report(
     console.show(facts_grid([*facts, *verdict_facts(verdict)]))
     _tell_of(written)
     for note in [*compiled.notes, *verdict_notes(verdict)]:
+        print_note(note)
+
+
+def _report_other(compiled: Compiled) -> None:
+    """The summary of a result for a further target."""
+    facts: list[Fact] = [("also for", compiled.target.name), *coverage_summary(compiled.coverage)]
+    standard_error().show(facts_grid(facts))
+    for note in compiled.notes:
         print_note(note)
 
 

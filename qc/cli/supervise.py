@@ -13,6 +13,7 @@ from contextlib import suppress
 from types import FrameType
 
 from qc.ir.base import underway
+from qc.ir.base.files import remove_temporary_folders
 
 _CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP")
 _FORWARDED = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name))
@@ -54,6 +55,8 @@ def supervised(run: Callable[[], int]) -> int:
         signal.signal(number, lambda number, _: _forward(child, number, asked))
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     _, status = os.waitpid(child, 0)
+    if status:
+        remove_temporary_folders(child)
     return _exit_code(os.waitstatus_to_exitcode(status), asked)
 
 

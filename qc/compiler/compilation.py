@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from qc.ir.executor import Executor
-    from qc.passes import Instrument, Pipeline, PipelineFile, Progress
+    from qc.passes import Instrument, PassContext, Pipeline, PipelineFile, Progress
     from qc.passes.framework.target import Target
     from qc.passes.quantize.precision.rules import Rule
     from qc.runtime import InputInfo, OrtExecutor, Recording
@@ -131,62 +131,63 @@ class Compilation:
         """
         from onnx import ModelProto
 
-        from qc.ir.verifier import verify
-        from qc.passes import PassContext, Stage, run_pipeline
-        from qc.runtime import Data, RecordedExecutor, Recorder, load_data
-        from qc.runtime.data.load import RANDOM_DATA
+        from qc.passes import Stage, run_pipeline
 
         from ..coverage import coverage_of
-        from ..progress import progress_here
         from ..reading import read_model
         from . import notes
         from .compiled import Compiled
         from .opset import in_opset_of
-        from .preprocessing import unlike_training
 
-        file, data = self.chosen_pipeline(), self.data
+        file, target = self.chosen_pipeline(), self.chosen_target()
         quantizes = any(step.stage is not Stage.FLOAT for step in file.pipeline.passes())
         ir = read_model(self.model)
         opset, said = ir.opset, list(ir.repairs)
         if quantizes:
             notes.refuse_quantized_again(ir, file.pipeline)
-            ir = in_opset_of(self.chosen_target(), ir, file.pipeline)
-        inputs, executor = self.fed_inputs(), self.executor or self.ort_executor()
-        if self.statistics is not None:
-            executor = recorded = RecordedExecutor.of(executor, self.statistics)
-            said += notes.missing_samples(recorded.recording)
-            data = () if data is None else data
-        context = PassContext(
-            data=data if data is None or isinstance(data, Data) else load_data(data, inputs),
-            executor=executor,
-            target=self.chosen_target(),
-            seed=self.seed,
-            verify=verify if self.verify_each else None,
-            check_analyses=self.check_analyses,
-            progress=self.progress or progress_here(),
-        )
+            ir = in_opset_of(target, ir, file.pipeline)
+        inputs = self.fed_inputs()
+        context = self._context(inputs, target)
+        said += notes.missing_samples(context.executor)
         ir.journal.limit = self.action_limit
         with notes.naming_lengths(self.fix_shapes):
             report = run_pipeline(file.pipeline, ir, context, self.instruments)
-        assert context.target is not None
-        coverage = coverage_of(ir, context.target, context.dynamic)
-        said += notes.of_another_opset(opset, ir, context.target)
+        coverage = coverage_of(ir, target, context.dynamic)
+        said += notes.of_another_opset(opset, ir, target)
         if quantizes:
             coverage.check(self.allow_unquantized, self.fail_if_unquantized)
-            said += notes.of_target(ir, context.target, file.pipeline)
+            said += notes.of_target(ir, target, file.pipeline)
             said += notes.missing_lowering(context.artifacts)
-            if isinstance(context.data, Data) and context.data.origin != RANDOM_DATA:
-                said += notes.little_data(context.little_data)
-                shares_one_pass = isinstance(self.executor, Recorder) and self.executor.is_planned
-                if self.statistics is None and not shares_one_pass:
-                    said += unlike_training(ir.origin, ir.base_dir, context.data)
+            said += notes.of_samples(ir, context)
         if ir.journal.stopped:
             said.append(f"stopped after action {self.action_limit}, as asked: the result is not complete")
         said += [*notes.lost_inputs(ir), *notes.unused_data(context.data)]
         context.notes += said
         source = None if isinstance(self.model, ModelProto) else Path(self.model)
-        made = ir, context.artifacts, report, coverage, context.target
+        made = ir, context.artifacts, report, coverage, target
         return Compiled(*made, inputs, source, context.notes, context.grids, context.warnings)
+
+    def _context(self, inputs: Sequence[InputInfo], target: Target) -> PassContext:
+        """What the passes get, with data for these inputs."""
+        from qc.ir.verifier import verify
+        from qc.passes import PassContext
+        from qc.runtime import Data, RecordedExecutor, load_data
+
+        from ..progress import progress_here
+
+        executor, data = self.executor or self.ort_executor(), self.data
+        if self.statistics is not None:
+            executor = RecordedExecutor.of(executor, self.statistics)
+            data = () if data is None else data
+        return PassContext(
+            data=data if data is None or isinstance(data, Data) else load_data(data, inputs),
+            executor=executor,
+            target=target,
+            seed=self.seed,
+            verify=verify if self.verify_each else None,
+            check_analyses=self.check_analyses,
+            progress=self.progress or progress_here(),
+        )
 
     def compile_for(self, targets: Iterable[str | Path | Target]) -> dict[str, Compiled]:
         """Compiles for several targets that share one calibration, see :func:`qc.compile_for`."""

@@ -28,6 +28,10 @@ def normalized(fields: Mapping[str, Any]) -> dict[str, Any]:
             raise UsageError(f"{name}='' is empty; it is the path of a file")
     check_services(fields)
     precision = fields["precision"]
+    if isinstance(precision, Mapping):
+        from qc.passes.quantize.precision.rules import rule_texts
+
+        precision = rule_texts(precision)
     is_several = precision is None or (isinstance(precision, Iterable) and not isinstance(precision, str))
     return {
         "precision": listed(precision) if is_several else precision,

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from qc.ir.errors import ModelError
+from qc.ir.executor import Executor
 from qc.ir.facts.constants import FREE_INITIALIZERS
 from qc.ir.model import Model
-from qc.passes import Pass, Pipeline
+from qc.passes import Pass, PassContext, Pipeline
 from qc.passes.conformance import quantizes_weights_alone, violations
 from qc.passes.framework.target import Target
 from qc.passes.lower.qdq.onnx_grids import OLDEST_OPSET
@@ -16,11 +17,13 @@ from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
 from qc.passes.quantize.import_qdq import ImportQdq
 from qc.passes.quantize.insert_quantizers import FLOAT, InsertQuantizers, refuse_quantized
 from qc.passes.simplify.dequantize import Dequantize
-from qc.runtime import Data, Recording
+from qc.runtime import Data, RecordedExecutor, Recorder
+from qc.runtime.data.load import RANDOM_DATA
 from qc.runtime.data.source import LABELS
 
 from ..processor import saturates_here
 from ..rendering.words import count
+from .preprocessing import unlike_training
 
 _NAMED = 12  # ops in a note
 _NO_INTEGERS = (
@@ -29,9 +32,10 @@ _NO_INTEGERS = (
 )
 
 
-def missing_samples(statistics: Recording) -> list[str]:
-    """A note on statistics of one shard, or of some, of the data."""
-    if not statistics.missing_feeds:
+def missing_samples(executor: Executor | None) -> list[str]:
+    """A note on recorded statistics of one shard, or of some, of the data."""
+    statistics = executor.recording if isinstance(executor, RecordedExecutor) else None
+    if statistics is None or not statistics.missing_feeds:
         return []
     missing = count(statistics.missing_feeds, "sample")
     return [
@@ -40,10 +44,18 @@ def missing_samples(statistics: Recording) -> list[str]:
     ]
 
 
-def little_data(why: str) -> list[str]:
-    """A note on too few samples; ``why`` is empty if there were enough."""
+def of_samples(ir: Model, context: PassContext) -> list[str]:
+    """Notes on samples, if they are not random: too few, or unlike what the model was trained on."""
+    data, executor = context.data, context.executor
+    if not isinstance(data, Data) or data.origin == RANDOM_DATA:
+        return []
     usual = "100 to 500 samples are usual, and data that is not among these may lose more"
-    return [f"there is little calibration data: {why}; {usual}"] if why else []
+    why = context.little_data
+    said = [f"there is little calibration data: {why}; {usual}"] if why else []
+    shares_one_pass = isinstance(executor, Recorder) and executor.is_planned
+    if isinstance(executor, RecordedExecutor) or shares_one_pass:
+        return said
+    return [*said, *unlike_training(ir.origin, ir.base_dir, data)]
 
 
 def refuse_quantized_again(ir: Model, pipeline: Pipeline) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Container, Iterator
 import numpy as np
 
 from qc.ir.errors import UsageError
-from qc.ir.graph import Op, Value, ValueType
+from qc.ir.graph import Op, Value
+from qc.ir.value_type import ValueType
 
 from .contents import is_stored
 from .numbers import Distance, limited, real_values, rounding_error

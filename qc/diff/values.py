@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qc.ir.graph import Value, ValueType
+from qc.ir.graph import Value
+from qc.ir.value_type import ValueType
 
 from .pairs import GraphPair, ModelPair
 from .result import CHANGED, NAMES, TYPES, Difference

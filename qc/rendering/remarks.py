@@ -25,7 +25,7 @@ def select_remarks(remarks: Iterable[Remark], expression: str) -> list[Remark]:
     """
     try:
         wanted = re.compile(expression)
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError) as error:
         raise UsageError(f"--remarks: '{expression}' is not a regular expression: {error}") from error
     return [remark for remark in remarks if wanted.search(remark_line(remark))]
 

@@ -6,9 +6,9 @@ from collections import Counter
 
 from onnx import ModelProto
 
-from qc.ir.graph import FLOAT_TYPES
 from qc.ir.onnx.protos import model_tensors, walk_nodes, without_weights
 from qc.ir.tensor_ref import TensorRef
+from qc.ir.value_type import FLOAT_TYPES
 
 from ..rendering.words import file_size
 

@@ -21,7 +21,6 @@ from qc.ir.executor import Feed
 from qc.ir.facts.op_traits import is_random
 from qc.ir.onnx.save import external_files, save_model
 from qc.ir.quant.formats import IntFormat
-from qc.outside import Outside
 from qc.passes import parse_pipeline
 from qc.passes.simplify.fix_inputs import FixInputs
 from qc.passes.simplify.fix_shapes import FixShapes
@@ -32,6 +31,7 @@ from qc.runtime.metrics.metric import Sample
 from qc.runtime.native.library import QC_DOMAIN
 from qc.runtime.speed.footprint import peak_memory
 from qc.runtime.speed.latency import pinned_processors, time_in_turns
+from qc.saturation import SaturationCounter
 
 from .growth import cause_of_growth
 from .lengths import Sequences, Shortened
@@ -217,7 +217,7 @@ class _Measuring:
         """How close the outputs are; only those of the first samples are held at once."""
         metric = agreement([sample.reference for sample in first], inputs).metric
         sqnr, agreed = Score(parse_metric("sqnr")), Score(metric)
-        outside = Outside(self._compiled.ir, is_calibration=True)
+        saturation = SaturationCounter(self._compiled.ir, is_calibration=True)
         count, left_out, not_finite = 0, 0, ""
         for sample in chain(first, more):
             count += 1
@@ -225,12 +225,12 @@ class _Measuring:
             for score in (sqnr, agreed):
                 score.add(sample)
             not_finite = not_finite or not_finite_in(sample)
-            outside.add(sample.feed)
+            saturation.add(sample.feed)
             sequences.add(sample.feed)
         self.verdict = replace(
             self.verdict,
             accuracy=Accuracy(count, sqnr.value(), agreed.value(), metric.name, not_finite, left_out),
-            saturated=tuple(outside.notes()),
+            saturated=tuple(saturation.notes()),
         )
 
     def _shorten(self, models: Sequence[OpenModel], first: list[Sample], sequences: Sequences) -> None:

@@ -12,6 +12,7 @@ from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Op, Value
 from qc.ir.quant.spec import Encoding
 from qc.ir.tensor_ref import TensorRef
+from qc.ir.value_type import Shape
 
 TIMES = "\u00d7"
 _FEW = 8
@@ -33,7 +34,7 @@ def element_type(data_type: int) -> str:
     return TensorProto.DataType.Name(data_type).lower() if data_type else "unknown type"
 
 
-def shape_text(shape: tuple[int | str | None, ...] | None) -> str:
+def shape_text(shape: Shape | None) -> str:
     """The sizes with multiplication signs between; ``scalar`` without any; empty if the rank is unknown.
 
     A size whose name ONNX made up is unknown.
@@ -44,7 +45,7 @@ def shape_text(shape: tuple[int | str | None, ...] | None) -> str:
     return TIMES.join("?" if size is None else str(size) for size in known) or "scalar"
 
 
-def short_shape(shape: tuple[int | str | None, ...] | None) -> str:
+def short_shape(shape: Shape | None) -> str:
     """The sizes as :func:`shape_text` has them, of long names the end."""
     return shape_text(None if shape is None else tuple(_short_size(size) for size in shape))
 

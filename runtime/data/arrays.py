@@ -103,7 +103,7 @@ def _folder_per_input(path: Path, folders: dict[str, Path], inputs: Sequence[Inp
     first, *others = names
     for other in others:
         if names[first] != names[other]:
-            odd = sorted(set(names[first]) ^ set(names[other]))[0]
+            odd = min(set(names[first]) ^ set(names[other]))
             raise DataError(f"'{path}': the folders '{first}' and '{other}' differ: only one holds '{odd}'")
 
     def load(file: str) -> object:

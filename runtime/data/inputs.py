@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto, helper
 
+from qc.ir.base.fix_shape import free_axes
 from qc.ir.errors import DataError, a_type, nearest
 from qc.ir.executor import Feed
 from qc.ir.onnx.types import dimension
-
-Dimension = int | str | None
+from qc.ir.value_type import Dimension, Shape
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class InputInfo:
 
     name: str
     elem_type: int
-    shape: tuple[Dimension, ...] | None
+    shape: Shape | None
     optional: bool = False
     value: float | None = None
 
@@ -65,26 +65,24 @@ def free_dimensions(inputs: Sequence[InputInfo]) -> dict[str, str]:
     Inputs with a default are left out; they need not be fed.
     """
     return {
-        f"{info.name}[{axis}]": str(size or f"{info.name}[{axis}]")
+        f"{info.name}[{axis}]": name
         for info in inputs
         if not info.optional
-        for axis, size in enumerate(info.shape or ())
-        if not isinstance(size, int)
+        for axis, name in free_axes(info.name, info.shape or ()).items()
     }
 
 
 def with_lengths(inputs: Sequence[InputInfo], lengths: Mapping[str, int]) -> tuple[InputInfo, ...]:
     """The inputs with lengths for free dimensions, by the names that :func:`free_dimensions` gives them."""
-    names = free_dimensions(inputs)
-    known = {place: lengths[name] for place, name in names.items() if name in lengths}
-    return tuple(
-        info
-        if info.shape is None
-        else replace(
-            info, shape=tuple(known.get(f"{info.name}[{axis}]", size) for axis, size in enumerate(info.shape))
-        )
-        for info in inputs
-    )
+    return tuple(info if info.optional else _with_lengths(info, lengths) for info in inputs)
+
+
+def _with_lengths(info: InputInfo, lengths: Mapping[str, int]) -> InputInfo:
+    if info.shape is None:
+        return info
+    names = free_axes(info.name, info.shape)
+    shape = tuple(lengths.get(names.get(axis, ""), size) for axis, size in enumerate(info.shape))
+    return replace(info, shape=shape)
 
 
 def with_values(inputs: Sequence[InputInfo], values: Mapping[str, float]) -> tuple[InputInfo, ...]:
@@ -114,7 +112,7 @@ def _input_info(value: ValueInfoProto, optional: bool) -> InputInfo:
     if not value.type.HasField("tensor_type"):
         return InputInfo(value.name, TensorProto.UNDEFINED, None, optional)
     tensor = value.type.tensor_type
-    shape: tuple[Dimension, ...] | None = None
+    shape: Shape | None = None
     if tensor.HasField("shape"):
         shape = tuple(_length(axis) for axis in tensor.shape.dim)
     return InputInfo(value.name, tensor.elem_type, shape, optional)
@@ -261,7 +259,7 @@ def _fits_only(shape: tuple[int, ...], info: InputInfo, axes: tuple[int, ...]) -
     return not _fits(shape, info.shape) and _fits(tuple(shape[axis] for axis in axes), info.shape)
 
 
-def _fits(shape: tuple[int, ...], declared: tuple[Dimension, ...]) -> bool:
+def _fits(shape: tuple[int, ...], declared: Shape) -> bool:
     return all(not isinstance(size, int) or size == got for got, size in zip(shape, declared, strict=True))
 
 

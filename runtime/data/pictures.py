@@ -12,10 +12,11 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 
 from qc.ir.errors import DataError, UsageError, reason_of
+from qc.ir.value_type import Dimension
 
 from .data_files import PRESETS, DataFiles, Size, pair
 from .extras import extra
-from .inputs import Dimension, InputInfo
+from .inputs import InputInfo
 from .source import Source, Unread
 
 if TYPE_CHECKING:

@@ -240,9 +240,10 @@ def data_set_files(folder: Path) -> list[Path]:
 
 @contextmanager
 def _reading(file: Path) -> Iterator[None]:
+    """Raises DataError for what cannot be read in the block; errors of pyarrow are ValueErrors."""
     try:
         yield
     except DataError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:  # pyarrow's are ValueErrors
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, csv.Error) as error:
         raise DataError(f"'{file}' cannot be read as a table: {reason_of(error)}") from error

@@ -6,13 +6,13 @@ node.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from onnx import ModelProto
 
+from qc.ir.base.files import temporary_folder
 from qc.ir.errors import ModelError, UsageError
 from qc.ir.executor import Feed
 from qc.ir.onnx.load import load_model
@@ -125,8 +125,8 @@ class HtpModel(DeviceModel):
         require_fixed_shapes(model, QnnHtp.name)
         super().__init__(model)
         self._process = DeviceProcess(_PROCESS, "the compiler or emulator of the HTP", _MEND)
-        with tempfile.TemporaryDirectory() as folder:
-            self._open(model, base_dir, Path(folder), options, only_look, emit)
+        with temporary_folder() as folder:
+            self._open(model, base_dir, folder, options, only_look, emit)
 
     def _open(
         self,

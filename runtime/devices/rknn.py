@@ -6,7 +6,6 @@ each op.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from onnx import ModelProto, helper
 
+from qc.ir.base.files import temporary_directory, temporary_folder
 from qc.ir.errors import ModelError
 from qc.ir.executor import Feed
 from qc.ir.onnx.save import save_model
@@ -122,15 +122,15 @@ class RknnModel(DeviceModel):
             helper.tensor_dtype_to_np_dtype(one.type.tensor_type.elem_type) for one in model.graph.output
         ]
         self.failure = ""
-        with tempfile.TemporaryDirectory() as folder:
-            path, log = Path(folder, "model.onnx"), Path(folder, "log")
+        with temporary_folder() as folder:
+            path, log = folder / "model.onnx", folder / "log"
             save_model(model, path, base_dir)
-            size = sum(file.stat().st_size for file in Path(folder).iterdir())
+            size = sum(file.stat().st_size for file in folder.iterdir())
             limit = Rknn.seconds + Rknn.seconds_for_megabyte * size / 1e6
             self._process = DeviceProcess(_PROCESS, "Rockchip's compiler or simulator", _MEND, limit)
             # Made after the process, so that it is removed when that has ended, and however it ended.
-            self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-            inputs, file = tuple(one.name for one in self._inputs), Path(folder, "model.rknn")
+            self._folder = temporary_directory()
+            inputs, file = tuple(one.name for one in self._inputs), folder / "model.rknn"
             request = Request(
                 path=path,
                 log=log,

@@ -21,7 +21,7 @@ _MOVES = frozenset({"Reshape", "Transpose", "exDataConvert"})
 
 
 @dataclass(frozen=True)
-class Layer:
+class CompiledLayer:
     """A layer of a compiled model.
 
     Attributes:
@@ -55,7 +55,7 @@ class Layer:
 class Log:
     """The layers, and the ops that the compiler has nothing for, by their places."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[CompiledLayer, ...]
     missing: Mapping[int, str]
 
 
@@ -71,7 +71,7 @@ def _read(lines: Iterable[str]) -> Log:
     layers, missing = [], {}
     for line in lines:
         if found := _LAYER.search(line):
-            layers.append(Layer(found[1], found[2], found[3], tuple(marks_in(found[4]))))
+            layers.append(CompiledLayer(found[1], found[2], found[3], tuple(marks_in(found[4]))))
         elif found := _NO_LOWERING.search(line):
             missing[marks_in(found[1])[0]] = f"Rockchip's compiler has no {found[2]}"
     return Log(tuple(layers), missing)
@@ -86,12 +86,12 @@ def executed_ops(nodes: Sequence[Node], log: Log) -> tuple[ExecutedOp, ...]:
         nodes: all of a model that was marked (``runtime/protos/marks.py``) for the compiler.
         log: what that said.
     """
-    own: dict[int, Layer] = {}
+    own: dict[int, CompiledLayer] = {}
     for layer in log.layers:
         for place in layer.places:
             if place not in own or layer.type not in _MOVES:
                 own[place] = layer
-    runners: dict[Node, Layer] = {}
+    runners: dict[Node, CompiledLayer] = {}
     ops = []
     for place, node in enumerate(nodes):
         runner = own.get(place) or _merged(node, runners)
@@ -102,7 +102,7 @@ def executed_ops(nodes: Sequence[Node], log: Log) -> tuple[ExecutedOp, ...]:
     return tuple(ops)
 
 
-def _merged(node: Node, runners: Mapping[Node, Layer]) -> Layer | None:
+def _merged(node: Node, runners: Mapping[Node, CompiledLayer]) -> CompiledLayer | None:
     """The layer of the op before that this one was merged into; ops that round pass it on."""
     for port in range(len(node.proto.input)):
         before = node.producer(port)
@@ -112,7 +112,7 @@ def _merged(node: Node, runners: Mapping[Node, Layer]) -> Layer | None:
     return None
 
 
-def _executed(node: Node, runner: Layer | None, missing: str) -> ExecutedOp:
+def _executed(node: Node, runner: CompiledLayer | None, missing: str) -> ExecutedOp:
     if missing:
         return ExecutedOp(node, "", "", False, 0.0, "CPU", missing)
     if runner is None:

@@ -26,7 +26,7 @@ from ..execution.executed import Execution
 from ..execution.profile import NodeTime
 from ..protos.marks import marked_copy, with_names
 from .device import DeviceModel, Options, require_fixed_shapes
-from .tensorrt_layers import Layer, executed_ops, read_layers
+from .tensorrt_layers import EngineLayer, executed_ops, read_layers
 
 _TF32 = "TF32"
 _LONGEST = 400  # of a message, which can hold a whole graph
@@ -143,7 +143,7 @@ class TensorRtModel(DeviceModel):
                 _done(self._cuda, told)
         return results
 
-    def layers(self) -> list[Layer]:
+    def layers(self) -> list[EngineLayer]:
         """The layers of the engine, as TensorRT's inspector tells them."""
         inspector = _made(self._engine.create_engine_inspector())
         told = inspector.get_engine_information(self._trt.LayerInformationFormat.JSON)

@@ -1,7 +1,7 @@
 """What TensorRT tells of the layers of an engine, and what became of each op of the model by that.
 
 In the JSON of its engine inspector a layer has ``Name``, ``LayerType``, ``Inputs`` and ``Outputs``, and in
-``Metadata`` the nodes of the ONNX model that it is made of, as ``[ONNX Layer: NAME]`` with a control
+``Metadata`` the nodes of the ONNX model that it is made of, as ``[ONNX EngineLayer: NAME]`` with a control
 character between them. NVIDIA's documentation of TensorRT has it on the page
 ``inference-library/engine-tools``, and what TensorRT 11 changed on
 ``api/migration/tensorrt-10x-to-11x-IEngineInspector``.
@@ -31,7 +31,7 @@ _COPIES = frozenset({"Constant", "NoOp", "Reformat", "Shuffle"})
 
 
 @dataclass(frozen=True)
-class Layer:
+class EngineLayer:
     """One layer of an engine.
 
     Attributes:
@@ -71,7 +71,7 @@ class Layer:
         return any(_is_code([one]) for one in self.reads) and _is_code(self.makes)
 
 
-def read_layers(told: str) -> list[Layer]:
+def read_layers(told: str) -> list[EngineLayer]:
     """The layers in the JSON of an engine that was built with detailed verbosity.
 
     Raises:
@@ -85,7 +85,7 @@ def read_layers(told: str) -> list[Layer]:
 
 
 def executed_ops(
-    model: ModelProto, layers: Sequence[Layer], seconds: Mapping[str, float]
+    model: ModelProto, layers: Sequence[EngineLayer], seconds: Mapping[str, float]
 ) -> tuple[ExecutedOp, ...]:
     """What became of the ops of a model.
 
@@ -99,7 +99,7 @@ def executed_ops(
     """
     nodes = list(all_nodes(model.graph))
     products = {place for place, node in enumerate(nodes) if is_product(node.op_type, node.proto.domain)}
-    found: dict[int, tuple[bool, bool, Layer]] = {}
+    found: dict[int, tuple[bool, bool, EngineLayer]] = {}
     for layer in layers:
         runner = not layer.copies, layer.is_integer(not products.isdisjoint(layer.places)), layer
         for place in layer.places:
@@ -117,11 +117,11 @@ def executed_ops(
     return tuple(ops)
 
 
-def _layer(described: Mapping[str, Any]) -> Layer:
+def _layer(described: Mapping[str, Any]) -> EngineLayer:
     sides = (described.get(side) or () for side in ("Inputs", "Outputs"))
     reads, makes = (tuple(kind for kind in map(_type, tensors) if kind) for tensors in sides)
     places = tuple(dict.fromkeys(marks_in(str(described.get("Metadata", "")))))
-    return Layer(str(described["Name"]), str(described.get("LayerType", "")), places, reads, makes)
+    return EngineLayer(str(described["Name"]), str(described.get("LayerType", "")), places, reads, makes)
 
 
 def _type(tensor: Mapping[str, str]) -> str:

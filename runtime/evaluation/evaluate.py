@@ -133,13 +133,7 @@ def evaluate(
     runnables: dict[str, Runnable] = {}
     for name, candidate in candidates.items():
         with underway(f"opened the candidate '{name}'"):
-            if isinstance(candidate, (ModelProto, str, Path)):
-                candidate = OpenModel(candidate, base_dir=base_dir, **settings)
-            elif not callable(getattr(candidate, "run", None)):
-                raise UsageError(
-                    f"candidate '{name}' is {a_type(candidate)}, and neither a model nor runs one"
-                )
-            runnables[name] = candidate
+            runnables[name] = _opened(name, candidate, base_dir, settings)
     for name, one in runnables.items():
         if isinstance(one, OpenModel):
             check_interface(first.session, one.session, name)
@@ -166,6 +160,19 @@ def evaluate(
         ),
         tuple(_metric_score(one.name, [own[i] for own in tallies]) for i, one in enumerate(asked)),
     )
+
+
+def _opened(
+    name: str,
+    candidate: ModelProto | str | Path | Runnable,
+    base_dir: Path | None,
+    settings: Mapping[str, Any],
+) -> Runnable:
+    if isinstance(candidate, ModelProto | str | Path):
+        return OpenModel(candidate, base_dir=base_dir, **settings)
+    if not callable(getattr(candidate, "run", None)):
+        raise UsageError(f"candidate '{name}' is {a_type(candidate)}, and neither a model nor runs one")
+    return candidate
 
 
 def _metric_score(name: str, tallies: Sequence[Tally[float]]) -> MetricScore:

@@ -12,7 +12,7 @@ from onnx import ModelProto, TensorProto
 
 from qc.ir.errors import UsageError, nearest
 from qc.ir.executor import Feed
-from qc.ir.graph import FLOAT_TYPES
+from qc.ir.value_type import FLOAT_TYPES
 
 from .sums import check_ranks, differ_in_size
 

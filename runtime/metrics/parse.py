@@ -67,7 +67,7 @@ def is_metric_name(text: str) -> bool:
 def _find(name: str) -> Callable[[], OutputMetric] | None:
     """What begins the metric of that name, with its number if it has one."""
     for known, cls in known_metrics().items():
-        found = re.fullmatch(known.replace("-K", r"-(\d+)"), name.replace("_", "-"))
+        found = re.fullmatch(known.replace("-K", r"-(\d{1,9})"), name.replace("_", "-"))
         if found is not None:
             return partial(cls, *map(int, found.groups()))
     return None

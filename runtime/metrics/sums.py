@@ -12,7 +12,7 @@ import numpy as np
 from qc.ir.errors import ModelError
 
 from ..native import kernels
-from ..native.functions import Difference
+from ..native.functions import DifferenceSums
 
 _KERNEL_BYTES = 4  # of an element that the kernel knows: those of float32
 _CHUNK = 1 << 15  # elements whose float64 copies stay in the cache
@@ -115,9 +115,9 @@ class Sums:
             error = np.where(finite | equal, x - y, np.inf)
         products = (_product(x, x), _product(y, y), _product(x, y), _product(error, error))
         largest = float(np.max(np.abs(error), initial=0))
-        self._add(Difference(*products, largest, int(np.count_nonzero(equal))))
+        self._add(DifferenceSums(*products, largest, int(np.count_nonzero(equal))))
 
-    def _add(self, found: Difference) -> None:
+    def _add(self, found: DifferenceSums) -> None:
         self.equal += found.equal
         self.signal += found.signal
         self.energy += found.energy

@@ -43,7 +43,7 @@ class Features(ctypes.Structure):
     )
 
 
-class Difference(ctypes.Structure):
+class DifferenceSums(ctypes.Structure):
     """How far y is from x: sums of ``x x``, ``y y``, ``x y`` and ``(x - y)^2``, the largest ``|x - y|``, and
     how many elements are equal.
     """
@@ -90,7 +90,7 @@ def library() -> ctypes.CDLL:
         pointer,
     ]
     found.qc_histogram_errors.restype = None
-    found.qc_compare.argtypes = [pointer, pointer, ctypes.c_int64, ctypes.POINTER(Difference)]
+    found.qc_compare.argtypes = [pointer, pointer, ctypes.c_int64, ctypes.POINTER(DifferenceSums)]
     found.qc_compare.restype = None
     found.qc_observe.argtypes = [tensor, text, ctypes.c_int64, *[pointer] * 5, error]
     found.qc_add_counts.argtypes = [pointer, pointer, ctypes.c_int64, pointer]

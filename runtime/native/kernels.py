@@ -19,7 +19,7 @@ from qc.ir.quant.arithmetic import Rounding
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, QuantSpec
 
-from .functions import Difference, Error, Features, Quantizer, Tensor, library
+from .functions import DifferenceSums, Error, Features, Quantizer, Tensor, library
 
 HISTOGRAM_BINS = 1 << 16
 
@@ -133,7 +133,7 @@ def histogram_error(
     return errors
 
 
-def compare(x: np.ndarray, y: np.ndarray) -> Difference:
+def compare(x: np.ndarray, y: np.ndarray) -> DifferenceSums:
     """How far the elements of one array are from those of another one of its shape.
 
     Both have float32 or narrower floats. The noise is not finite where an element is not finite in both.
@@ -142,7 +142,7 @@ def compare(x: np.ndarray, y: np.ndarray) -> Difference:
         UsageError: the shapes differ.
     """
     one, other = _of_one_shape([x, y])
-    found = Difference()
+    found = DifferenceSums()
     library().qc_compare(one.ctypes.data, other.ctypes.data, one.size, found)
     return found
 

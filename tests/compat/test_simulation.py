@@ -183,6 +183,13 @@ def test_a_tensor_that_the_model_lacks(sim: QuantizationSimModel) -> None:
         load_encodings_to_sim(sim, given)
 
 
+@pytest.mark.parametrize("text", ["{", "9" * 5000, "[" * 100_000])
+def test_a_file_of_parameters_that_is_no_json(sim: QuantizationSimModel, tmp_path: Path, text: str) -> None:
+    (tmp_path / "w.encodings").write_text(text)
+    with pytest.raises(qc.UsageError, match=r"w.encodings'? is not valid JSON"):
+        sim.set_and_freeze_param_encodings(tmp_path / "w.encodings")
+
+
 @pytest.mark.parametrize("version", ["0.6.1", "1.0.0", "2.0.0"])
 def test_frozen_parameters(sim: QuantizationSimModel, tmp_path: Path, version: str) -> None:
     sim.export(tmp_path, "model", export_model=False, encoding_version=version)

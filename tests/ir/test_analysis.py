@@ -14,12 +14,13 @@ from support.models import parse
 from qc.ir import lift
 from qc.ir.analysis import CONSTANTS, QUANT, STRUCTURE, TYPES, Analysis, Lookups, analysis
 from qc.ir.errors import VerificationError
+from qc.ir.facts.dataflow import data_values, huge_values, infinite_values, masked_scores
 from qc.ir.facts.scopes import tensors_by_name
-from qc.ir.graph import Graph, Region, ValueType, topological_order
+from qc.ir.graph import Graph, Region, topological_order
 from qc.ir.model import Model
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
-from qc.passes.quantize.placement.dataflow import data_values, huge_values, infinite_values, masked_scores
+from qc.ir.value_type import ValueType
 
 OF_ALL: list[Analysis] = [
     topological_order,

@@ -8,10 +8,11 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper
 from support.models import floats, model_of, parse
 
 from qc.ir.errors import ModelError
-from qc.ir.graph import Graph, Op, Value, ValueType
+from qc.ir.graph import Graph, Op, Value
 from qc.ir.onnx.lift import MAX_NESTING, lift
 from qc.ir.onnx.lower import lower, serialize
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import ValueType
 
 
 def named(graph: Graph, name: str) -> Value:

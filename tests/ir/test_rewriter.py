@@ -15,12 +15,12 @@ from support.pipelines import check, run_model
 
 from qc.ir import lift
 from qc.ir.analysis import ASPECTS
-from qc.ir.graph import ValueType
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower, serialize
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 from qc.ir.text import print_model
+from qc.ir.value_type import ValueType
 from qc.ir.verifier import verify
 
 

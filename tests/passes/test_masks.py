@@ -17,9 +17,9 @@ from support.placement import of_value, value
 import qc
 from qc.ir import lift
 from qc.ir.executor import Observation
+from qc.ir.facts.dataflow import infinite_values, masked_scores
 from qc.ir.quant.spec import QuantSpec
 from qc.passes.quantize.calibration.masks import clipped_to_mask, lowest_with_mask, top_of_mask
-from qc.passes.quantize.placement.dataflow import infinite_values, masked_scores
 from qc.runtime.statistics.tensor import TensorStatistics
 
 

@@ -10,10 +10,11 @@ from support.models import parse
 from qc.ir import lift
 from qc.ir.analysis import TYPES, Analyses, Epochs, analysis
 from qc.ir.errors import DataError, UsageError, VerificationError
-from qc.ir.graph import Graph, ValueType
+from qc.ir.graph import Graph
 from qc.ir.journal import Journal
 from qc.ir.model import Model as IR
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import ValueType
 from qc.passes import Artifact, Fixpoint, Pass, PassContext, Pipeline, Repeat, Stage, option, run_pipeline
 from qc.runtime.data.inputs import InputInfo
 from qc.runtime.data.load import load_data
@@ -172,6 +173,22 @@ def test_an_unexpected_exception_names_the_pass_and_keeps_its_cause():
     assert caught.value.exit_code == 6
 
 
+@pytest.mark.parametrize(
+    ("left", "sentence"),
+    [
+        ({"notes": [3]}, "a note or a warning in the context is 3, and no str"),
+        ({"artifacts": {"a": b""}}, "an artifact in the context is b'', and no Artifact"),
+    ],
+)
+def test_what_a_pass_leaves_of_the_wrong_kind_is_its_own_defect(left, sentence):
+    class Leave(Count):
+        def run(self, model, context):
+            vars(context).update(left)
+
+    with pytest.raises(VerificationError, match=rf"pass 'count' failed with TypeError: {sentence}"):
+        run(Leave())
+
+
 def test_what_a_pass_tells_the_user_passes_unchanged():
     with pytest.raises(DataError, match=r"^the data is empty$"):
         run(Fail("complain"))
@@ -190,6 +207,16 @@ def test_one_model_is_lowered_many_times():
     assert list(context.artifacts) == ["a", "b"]
     with pytest.raises(UsageError, match="two passes of the pipeline make an artifact 'a'"):
         run(Lower("a"), Lower("a"))
+
+
+def test_two_passes_for_one_artifact_are_refused_before_anything_runs():
+    class Declared(Lower):
+        makes = "a"
+
+    model = Model()
+    with pytest.raises(UsageError, match="pass 'lower' makes 'a', which 'lower' before it makes"):
+        run(Count(), Declared("a"), Declared("b"), model=model)
+    assert model.trace == []
 
 
 def test_a_lowering_pass_may_not_change_the_model():

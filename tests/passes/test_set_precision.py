@@ -317,6 +317,9 @@ def test_on_a_compiled_model(network: ModelProto) -> None:
         ("Conv=w4,weight:int4", "sets the weight twice"),
         ("Conv=bias:int4", "not 'bias'"),
         ("op~(=w4", "is no regular expression"),
+        ("op~a{99999999999999999999}=w4", "is no regular expression"),
+        (f"op~{'(' * 5000}{')' * 5000}=w4", "is no regular expression"),
+        (f"Conv=w{'9' * 5000}", "unknown number format"),
     ],
 )
 def test_rules_that_are_none(rule: str, sentence: str) -> None:

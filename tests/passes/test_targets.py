@@ -84,6 +84,8 @@ def test_the_targets_of_qc_can_be_read(name: str) -> None:
             ": 'runs' in [default]: input should be 'integer', 'between', 'carry', 'weights' or",
         ),
         ("name =", "name", " is not valid TOML: "),
+        ("name =", "x = " + "9" * 5000 + "\nname =", " is not valid TOML: "),
+        ("name =", "x = " + "[" * 5000 + "]" * 5000 + "\nname =", " is not valid TOML: "),
     ],
 )
 def test_a_faulty_target(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -46,10 +46,8 @@ def new(version: str, **changes: Any) -> str:
         (old(zero_point_shift=[0.0, 0.5]), "'zero_point_shift' has 2 numbers for 3 scales"),
         (old(per_block_int_scale=[16] * 7), "'per_block_int_scale' has 7 numbers, which are no blocks of 3"),
         (new("2.0.0", y_zero_point=3), "'y_zero_point' gives zero the code 3 of int4; two-level blocks are"),
-        (
-            new("2.0.0", output_dtype="uint4"),
-            "gives zero the code 0 of uint4; two-level blocks are symmetric",
-        ),
+        (new("2.0.0", output_dtype="uint4"), "'y_zero_point' is missing; two-level blocks of uint4 have 8"),
+        (new("2.1.0", y_zero_point=[0] * 5), "'y_zero_point' has the shape (5,), the blocks (2, 3)"),
         (new("2.1.0", x=[[16, 16, 16], [3, 4, 1.5]]), "y_scale: 'x' must hold whole numbers from 1 to"),
         (new("2.1.0", x=16), "'axis' is 0, but the scales have 0 dimensions"),
         (new("2.1.0", inner=0), "'axis' must be 1, that of the channels, as blocks lie along axis 0"),

@@ -97,6 +97,7 @@ def test_mistakes_are_refused_where_the_pattern_is_made(make, message):
             lambda x: op.Softmax(x, axis=None),
             "the attribute 'axis' with None, which is neither a number, a t",
         ),
+        (lambda x: constant([1, 2]) * x, "a number or a name in a pattern, not \\[1, 2\\]"),
         (lambda x: op.Conv(x, ..., pads=[0, "a"]), r"the attribute 'pads' with \[0, 'a'\], which is neither"),
     ],
 )
@@ -110,6 +111,9 @@ def test_numbers_of_numpy_are_numbers(graph_of) -> None:
     assert repr(np.float32(2) * x) == repr(2.0 * x) and repr(x + np.int64(3)) == repr(x + 3)
     graph = graph_of("y = Softmax<axis=1>(x)")
     assert len(find_all(graph, op.Softmax(x, axis=np.int64(1)))) == 1
+    assert repr(op.Conv(x, pads=np.array([1, 2]))[np.int64(1)]) == repr(op.Conv(x, pads=[1, 2])[1])
+    assert repr(op.LSTM(x, layout=np.bool_(True))) == repr(op.LSTM(x, layout=1))
+    assert repr(constant(np.array(0.5))) == repr(constant(0.5))
 
 
 def test_patterns_match_in_a_graph(graph_of) -> None:

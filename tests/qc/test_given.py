@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from support.models import parse, random_feeds
@@ -9,6 +11,7 @@ from support.models import parse, random_feeds
 import qc
 from qc.ir.errors import UsageError
 from qc.passes import PrintModel
+from qc.passes.quantize.precision.rules import parse_rule, rules_of
 from qc.runtime import OrtExecutor, evaluate
 
 FREE = "g (float[N, 4] x) => (float[N, 3] y) <float[4, 3] w> { y = MatMul(x, w) }"
@@ -78,3 +81,12 @@ def test_a_result_is_no_model_and_has_one() -> None:
         qc.check(made, "ort-cpu")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="candidate 'q' is a 'Compiled', and neither a model nor runs one"):
         evaluate(source, {"q": made}, data)  # type: ignore[dict-item]
+
+
+def test_a_name_of_precision_may_end_in_a_blank(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text('[[precision]]\ntensor = "y. "\nprecision = "off"')
+    for given in (tmp_path / "r.toml", {"tensor:y. ": "off"}, "tensor:y.\\ = off"):
+        assert parse_rule(rules_of(given)[0].text).name == "y. "
+    assert parse_rule("Conv = w4a8").name == "Conv"
+    precision = qc.Compilation(parse(FREE), precision={"tensor:y. ": "off"}).precision
+    assert precision == ("tensor:y.\\ =off",)

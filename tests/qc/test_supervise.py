@@ -67,13 +67,15 @@ def test_a_crash_of_onnx_runtime_becomes_a_sentence(deadly: Path, tmp_path: Path
         "bench": ["bench", str(deadly)],
     }[command]
     wanted = tmp_path / "report.json"
-    done = qc(*arguments, "--json", str(wanted))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    done = qc(*arguments, "--json", str(wanted), TMPDIR=str(temporary))
     last = done.stderr.splitlines()[-1]
     assert done.returncode == 3
     assert last.startswith("qc: error: ONNX Runtime ended with SIGABRT while it opened")
     assert f"'{deadly}'" in last
     assert "without optimizations" in last
-    assert not wanted.exists()
+    assert not wanted.exists() and not list(temporary.glob("qc-*"))
 
 
 def test_a_crash_of_anything_else_is_a_defect() -> None:
@@ -184,7 +186,11 @@ def started(does: str) -> subprocess.Popen[str]:
     return process
 
 
-def qc(*arguments: str) -> subprocess.CompletedProcess[str]:
+def qc(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "qc", *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "qc", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
     )

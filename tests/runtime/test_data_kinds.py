@@ -242,9 +242,10 @@ def test_a_data_set_names_no_file_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": "../secret.arrow"}]}))
     with pytest.raises(DataError, match=r"names files in other folders"):
         load(tmp_path, FEATURES)
-    (tmp_path / "state.json").write_text("[")
-    with pytest.raises(DataError, match=r"state.json' cannot be read"):
-        load(tmp_path, FEATURES)
+    for text in ("[", "[" * 100_000):
+        (tmp_path / "state.json").write_text(text)
+        with pytest.raises(DataError, match=r"state.json' cannot be read"):
+            load(tmp_path, FEATURES)
 
 
 def test_a_folder_with_a_tokenizer_is_one(tokenizer: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from support.models import parse
 from qc.ir.errors import ModelError, UsageError
 from qc.runtime.devices import process
 from qc.runtime.devices.rknn import Rknn, RknnModel
-from qc.runtime.devices.rknn_log import Layer, executed_ops, read_log
+from qc.runtime.devices.rknn_log import CompiledLayer, executed_ops, read_log
 from qc.runtime.protos.wiring import all_nodes
 
 # What it said of a network, cut to what matters: #2# is merged into #1#, and of #3# there is no layer.
@@ -93,10 +93,10 @@ def test_layers_are_read_from_the_log(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(LOG)
     log = read_log(tmp_path / "log")
     assert [layer for layer in log.layers if layer.places] == [
-        Layer("ConvRelu", "INT8", "NPU", (1,)),
-        Layer("exDataConvert", "INT8", "NPU", (4,)),
-        Layer("exMatMul", "FLOAT16", "NPU", (4,)),
-        Layer("Softmax", "FLOAT16", "CPU", (5,)),
+        CompiledLayer("ConvRelu", "INT8", "NPU", (1,)),
+        CompiledLayer("exDataConvert", "INT8", "NPU", (4,)),
+        CompiledLayer("exMatMul", "FLOAT16", "NPU", (4,)),
+        CompiledLayer("Softmax", "FLOAT16", "CPU", (5,)),
     ]
     assert log.missing == {6: "Rockchip's compiler has no Det"}
     assert not read_log(tmp_path / "missing").layers
@@ -211,7 +211,7 @@ def test_an_interrupted_run_leaves_no_answer_to_the_next(
     ],
 )
 def test_words_of_a_layer_tell_what_was_merged(layer: str, op_type: str, held: bool) -> None:
-    assert Layer(layer, "INT8", "NPU", ()).holds(op_type) == held
+    assert CompiledLayer(layer, "INT8", "NPU", ()).holds(op_type) == held
 
 
 def test_a_run_without_a_result_is_an_error(toolkit: None) -> None:

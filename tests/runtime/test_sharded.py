@@ -223,9 +223,11 @@ def test_errors_of_qc_are_not_tried_again(digits: ModelProto, tmp_path: Path) ->
     assert pool.tries == 2
 
 
-def test_a_local_cluster_of_dask(digits: ModelProto, straight: ModelStatistics) -> None:
-    distributed = pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
+def test_a_local_cluster_of_dask(digits: ModelProto, straight: ModelStatistics, tmp_path: Path) -> None:
+    reason = "the extra 'dask' is not installed"
+    dask, distributed = (pytest.importorskip(name, reason=reason) for name in ("dask", "distributed"))
     with (
+        dask.config.set(temporary_directory=str(tmp_path)),
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):

@@ -12,12 +12,13 @@ from onnx import TensorProto
 from qc.ir import lift
 from qc.ir.analysis import CONSTANTS, QUANT, STRUCTURE, TYPES
 from qc.ir.errors import UsageError
-from qc.ir.graph import Graph, Op, Use, Value, ValueType
+from qc.ir.graph import Graph, Op, Use, Value
 from qc.ir.model import Model
 from qc.ir.port_graph import CycleError
 from qc.ir.quant.spec import Encoding, Quantizer, QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import ValueType
 
 from .models import parse
 

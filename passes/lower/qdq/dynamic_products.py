@@ -10,11 +10,12 @@ import numpy as np
 from onnx import TensorProto
 
 from qc.ir.facts.scopes import Captures
-from qc.ir.graph import Op, Value, ValueType
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.arithmetic import codes_of
 from qc.ir.quant.spec import Quantizer
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import Shape, ValueType
 
 from ...framework.context import PassContext
 from .stored_products import Stored
@@ -131,7 +132,7 @@ class _DynamicProducts:
         beside: Op,
         op_type: str,
         inputs: list[Value],
-        shape: tuple[int | str | None, ...] | None,
+        shape: Shape | None,
         elem_type: int = TensorProto.FLOAT,
         **attributes: int,
     ) -> Value:

@@ -10,7 +10,7 @@ from onnx import TensorProto
 from qc.ir.errors import UsageError
 from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.facts.scopes import CONTROL_FLOW, Captures, captured_values
-from qc.ir.graph import Graph, Use, Value, ValueType
+from qc.ir.graph import Graph, Use, Value
 from qc.ir.model import Model
 from qc.ir.quant.arithmetic import codes_of, dequantize, quantize, rounded
 from qc.ir.quant.formats import WIDEST_FREE, IntFormat
@@ -18,6 +18,7 @@ from qc.ir.quant.spec import Encoding, Quantizer, TwoLevelBlock
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
+from qc.ir.value_type import ValueType
 
 from ..rounding.rewire import numbers
 from .moved_pairs import needs_extension, needs_no_zero_point

@@ -14,11 +14,12 @@ from onnx import TensorProto
 
 from qc.ir.facts.op_traits import traits, weight_port
 from qc.ir.facts.qdq import is_qdq
-from qc.ir.graph import Graph, Op, Use, Value, ValueType
+from qc.ir.graph import Graph, Op, Use, Value
 from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
+from qc.ir.value_type import Shape, ValueType
 
 from .neighbours import dequantize_behind
 from .stored_weight import BYTES, constant_array
@@ -57,7 +58,7 @@ def fold_weights(model: Model, rewriter: Rewriter, fewer: int = 0) -> list[str]:
                 continue
             if weight.codes.type.elem_type in _PACKED and model.opset < _CASTS_PACKED:
                 weight, widened = weight._replace(codes=_in_bytes(rewriter, weight.codes)), True
-            rewriter.replace_uses(result, _cast(rewriter, graph, weight, result.name))
+            rewriter.replace_uses(result, _cast(rewriter, graph, weight))
             rewriter.erase_unread(result)
     if not widened:
         return []
@@ -132,7 +133,7 @@ def _is_wide(pair: Op) -> bool:
     return codes is not None and codes.type.elem_type in (TensorProto.INT16, TensorProto.UINT16)
 
 
-def _cast(rewriter: Rewriter, graph: Graph, weight: _Weight, name: str) -> Value:
+def _cast(rewriter: Rewriter, graph: Graph, weight: _Weight) -> Value:
     """The result of Cast and Mul, and of a Sub if there are zero points; blocks get an axis of their own."""
     codes, (_, scale, zero_point, axis, size) = weight.codes, weight
     assert codes.const is not None
@@ -160,7 +161,7 @@ def _add(
     graph: Graph,
     op_type: str,
     inputs: list[Value],
-    shape: tuple[int | str | None, ...] | None,
+    shape: Shape | None,
     attributes: dict[str, object] | None = None,
 ) -> Value:
     result = rewriter.add_value(graph, f"{inputs[0].name}_{op_type}", ValueType(TensorProto.FLOAT, shape))

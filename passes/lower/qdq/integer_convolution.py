@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
-from qc.ir.graph import Op, Value, ValueType
+from qc.ir.graph import Op, Value
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import ValueType
 
 BYTES = (TensorProto.INT8, TensorProto.UINT8)
 
@@ -46,7 +47,7 @@ def integer_convolution(op: Op) -> IntegerConvolution | None:
     for source in (data, weight):
         if source is None or source.op_type != "DequantizeLinear" or source.attribute("block_size", 0):
             return None
-        if len(graph.op_inputs(source)) < 3 or not is_read_once(source, 0):
+        if len(graph.op_inputs(source)) < 3 or graph.only_use(graph.op_outputs(source)[0]) is None:
             return None
     assert data is not None and weight is not None
     codes, weights = graph.op_inputs(data)[0], graph.op_inputs(weight)[0]
@@ -57,12 +58,6 @@ def integer_convolution(op: Op) -> IntegerConvolution | None:
     if not stored or graph.is_output(weights):
         return None
     return IntegerConvolution(data, codes, weight, weights, zero_points.numpy())
-
-
-def is_read_once(op: Op, port: int) -> bool:
-    """Whether one op and nothing else reads a result."""
-    result = op.graph.op_outputs(op)[port]
-    return result is not None and op.graph.is_read_once(result)
 
 
 def replace_codes(rewriter: Rewriter, found: IntegerConvolution, codes: np.ndarray) -> None:

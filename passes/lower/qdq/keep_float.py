@@ -157,7 +157,7 @@ def _addend(op: Op) -> Value | None:
     """What is added to a product, which becomes a Gemm with it."""
     data, (result, *_) = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)
     reader = only_reader(result)
-    is_matrix = data is not None and (data.type.shape is None or len(data.type.shape) == 2)
+    is_matrix = data is not None and data.type.rank in (None, 2)
     if reader is None or not is_matrix or reader.num_inputs != 2 or op.num_inputs != 2:
         return None
     if (op.op_type, reader.op_type) not in (("MatMul", "Add"), ("Gemm", "Sum")) or reader.domain:

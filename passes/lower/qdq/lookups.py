@@ -12,9 +12,10 @@ import numpy as np
 from onnx import TensorProto
 
 from qc.ir.facts.qdq import is_qdq
-from qc.ir.graph import Op, Value, ValueType
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import Shape, ValueType
 
 from ...simplify.float_twins.lookups import is_lookup
 from .stored_weight import constant_array
@@ -43,7 +44,7 @@ def look_up_codes(model: Model, rewriter: Rewriter) -> None:
                 rewriter.erase_unread(table)
 
 
-def _float(shape: tuple[int | str | None, ...] | None) -> ValueType:
+def _float(shape: Shape | None) -> ValueType:
     return ValueType(TensorProto.FLOAT, shape)
 
 

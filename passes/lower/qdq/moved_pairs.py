@@ -48,7 +48,7 @@ def _becomes_gemm(op: Op) -> bool:
     """Whether an op is a MatMul that ONNX Runtime fuses with the bias behind, between Reshapes of its own."""
     (result, *_) = op.graph.op_outputs(op)
     reader = only_reader(result) if op.is_type("MatMul") else None
-    if result is None or reader is None or not reader.is_type("Add") or len(result.type.shape or ()) == 2:
+    if result is None or reader is None or not reader.is_type("Add") or result.type.rank == 2:
         return False
     return any(value is not None and is_constant(value) for value in op.graph.op_inputs(reader))
 

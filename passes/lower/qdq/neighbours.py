@@ -20,8 +20,8 @@ FOLDED = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
 
 def only_reader(value: Value | None) -> Op | None:
     """The op that reads a tensor, if nothing else does."""
-    uses = value.graph.uses(value) if value is not None else []
-    return uses[0].op if value is not None and len(uses) == 1 and value not in value.graph.outputs else None
+    use = value.graph.only_use(value) if value is not None else None
+    return use.op if use is not None else None
 
 
 def comes_to(value: Value, goal: Callable[[Op], bool], passed: Callable[[Op], bool]) -> bool:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from qc.ir.graph import Op, ValueType
+from qc.ir.graph import Op
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import ValueType
 
-from .integer_convolution import BYTES, IntegerConvolution, integer_convolution, is_read_once, replace_codes
+from .integer_convolution import BYTES, IntegerConvolution, integer_convolution, replace_codes
 
 _MOST_ADDED = 1 / 3  # of the channels that there are
 
@@ -76,7 +77,8 @@ def _pad(rewriter: Rewriter, found: IntegerConvolution, added: int) -> None:
 
 def _added_channels(gather: Op) -> int:
     """How often an op takes the first channel of what was quantized again; 0 if that is not all it does."""
-    if not gather.is_type("Gather") or gather.attribute("axis", 0) != 1 or not is_read_once(gather, 0):
+    use = gather.graph.only_use(gather.graph.op_outputs(gather)[0])
+    if not gather.is_type("Gather") or gather.attribute("axis", 0) != 1 or use is None:
         return 0
     codes, indices = gather.graph.op_inputs(gather)
     producer = gather.graph.producer(codes) if codes is not None else None

@@ -14,9 +14,10 @@ from onnx import TensorProto
 
 from qc.ir.facts.op_traits import traits, weight_ports
 from qc.ir.facts.scopes import Captures
-from qc.ir.graph import Graph, Op, Value, ValueType
+from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import ValueType
 
 from ...framework.target import Target
 from .scanned_gru import ScannedGru, fits_scan

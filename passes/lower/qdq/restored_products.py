@@ -8,11 +8,12 @@ import numpy as np
 from onnx import TensorProto
 
 from qc.ir.facts.scopes import Captures
-from qc.ir.graph import Op, Value, ValueType
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.packing import unpack
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
+from qc.ir.value_type import ValueType
 
 from .stored_products import DOMAIN, LOOKUP, PRODUCT
 from .stored_weight import constant_array
@@ -71,7 +72,7 @@ def _matrix(op: Op) -> _Matrix | None:
     plain = bits in (4, 8) and scales.dtype == np.float32 and (zeros is None or zeros.dtype == np.uint8)
     given = inputs[3] is None or zeros is not None
     if product:
-        bias_of_vector = inputs[5] is None or len(_rank(op)) == 2
+        bias_of_vector = inputs[5] is None or (inputs[0] is not None and inputs[0].type.rank == 2)
         plain = plain and inputs[4] is None and bias_of_vector
         channels, length = op.attribute("N", 0), op.attribute("K", 0)
     else:
@@ -84,11 +85,6 @@ def _matrix(op: Op) -> _Matrix | None:
     middle = np.full((channels, blocks), 1 << (bits - 1), np.uint8)
     zero_point = _unpacked(zeros, bits, channels, blocks) if zeros is not None else middle
     return _Matrix(packed, whole, scales.reshape(channels, blocks), zero_point, bits, size)
-
-
-def _rank(op: Op) -> tuple[object, ...]:
-    data = op.graph.op_inputs(op)[0]
-    return (data.type.shape if data is not None else None) or ()
 
 
 def _before_reshape(table: Value) -> Value:

@@ -13,10 +13,11 @@ from onnx import TensorProto
 
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.facts.scopes import Captures
-from qc.ir.graph import Op, Value, ValueType
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
+from qc.ir.value_type import ValueType
 
 # The ops of that optimizer, and those that others of ONNX Runtime remove or turn into one of them.
 _PASSED = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")

@@ -12,8 +12,9 @@ import numpy as np
 from onnx import TensorProto
 
 from qc.ir.facts.scopes import Captures
-from qc.ir.graph import Graph, Op, Value, ValueType
+from qc.ir.graph import Graph, Op, Value
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import ValueType
 
 from .stored_weight import StoredWeight, constant_array
 

@@ -26,6 +26,8 @@ from .rewire import DOMAIN
 
 # What stands in a target's table for the tensors that come from outside.
 INPUT = "input"
+# The ops of qc that compute the codes of a result from those of two tensors, by what a device computes.
+_PAIRS = {"sum": "RequantizeSum", "product": "RequantizeProduct", "quotient": "RequantizeQuotient"}
 
 
 class DeviceArithmetic:
@@ -77,6 +79,10 @@ class DeviceArithmetic:
         reader = one.op
         if op.op_type in ACTIVATIONS and (led := fusions.leader(op)) is not None:
             op, reader = led, op
+        return self._compute_op(writer, op, reader)
+
+    def _compute_op(self, writer: Writer, op: Op, reader: Op) -> bool:
+        """Writes what the device computes of an op, in front of the op that rounds its result."""
         kind = self._kinds.get(op.op_type) if not op.domain else None
         if kind in ("moved", "joined", "alike"):
             return self._move(writer, op, kind)
@@ -95,12 +101,9 @@ class DeviceArithmetic:
             return write_average(writer, op, self._grids.get((op, 0)))
         if kind in ("sum", "quotient") and has_one_number(op):
             return True  # a table of all codes
-        if kind == "sum":
-            return self._pair(writer, op, reader, "RequantizeSum", subtract=int(op.op_type == "Sub"))
-        if kind == "product":
-            return self._pair(writer, op, reader, "RequantizeProduct")
-        if kind == "quotient":
-            return self._pair(writer, op, reader, "RequantizeQuotient")
+        if kind in _PAIRS:
+            attributes = {"subtract": int(op.op_type == "Sub")} if kind == "sum" else {}
+            return self._pair(writer, op, reader, _PAIRS[kind], **attributes)
         if kind == Arithmetic.MATRIX.value and op.op_type == "MatMul" and self._has_two_data(op):
             return self._pair(writer, op, reader, "RequantizeMatMul")
         if op.is_type("Pow") and not has_one_number(op):

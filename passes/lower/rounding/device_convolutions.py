@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qc.ir.facts.op_traits import is_depthwise
 from qc.ir.graph import Op
 from qc.ir.quant.device_arithmetic import Arithmetic
 from qc.ir.quant.spec import PerTensor, Quantizer
@@ -21,13 +22,13 @@ def kind_of_convolution(op: Op, weight: Quantizer | None) -> str:
     Args:
         weight: what holds the grid of its weight.
     """
-    kernel = _lengths(op, port=1)[2:]
+    kernel = _kernel(op)
     strides = op.attribute("strides", [1] * len(kernel))
     if not kernel or 0 in kernel or len(strides) != len(kernel):
         return ""
     in_strides = [-(-length // stride) for length, stride in zip(kernel, strides, strict=True)]
     other = int(len(kernel) == 1)
-    if not _is_depthwise(op):
+    if not is_depthwise(op):
         return "exact" if sum(in_strides) + other > _LONGEST else _MATRIX
     if max(strides) > 2:
         return ""
@@ -41,14 +42,8 @@ def kind_of_convolution(op: Op, weight: Quantizer | None) -> str:
     return "exact" if is_long else _MATRIX
 
 
-def _is_depthwise(op: Op) -> bool:
-    """Whether each of several channels is computed by itself."""
-    group = op.attribute("group", 1)
-    return group > 1 and _lengths(op, port=0)[1:2] == _lengths(op, port=1)[:1] == (group,)
-
-
-def _lengths(op: Op, port: int) -> tuple[int, ...]:
-    """The shape of an input, with 0 for what is not known; empty if nothing is."""
-    value = op.graph.op_inputs(op)[port]
-    shape = value.type.shape if value is not None and value.type.shape is not None else ()
-    return tuple(length if isinstance(length, int) else 0 for length in shape)
+def _kernel(op: Op) -> tuple[int, ...]:
+    """The lengths of its kernel, with 0 for what is not known; empty if nothing is."""
+    weight = op.graph.op_inputs(op)[1]
+    shape = weight.type.shape if weight is not None and weight.type.shape is not None else ()
+    return tuple(length if isinstance(length, int) else 0 for length in shape[2:])

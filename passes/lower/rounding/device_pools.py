@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qc.ir.graph import Op, Value, ValueType
+from qc.ir.graph import Op, Value
 from qc.ir.quant.device_arithmetic import Arithmetic
 from qc.ir.quant.spec import Quantizer
+from qc.ir.value_type import ValueType
 
 from .device_writer import Writer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qc.ir.graph import Op, Value
+from qc.ir.graph import Op
 from qc.ir.quant.spec import Quantizer
 
 from .device_writer import Writer
@@ -18,7 +18,7 @@ _SOFTMAX_OF_ONE_AXIS = 13
 def write_softmax(writer: Writer, op: Op, data: Quantizer | None) -> bool:
     """Writes the softmax of codes; whether its arithmetic is known."""
     x, grid, encoding = op.graph.op_inputs(op)[0], writer.parameters(data), writer.rounded.quantizer.encoding
-    rank = _rank(x)
+    rank = x.type.rank if x is not None else None
     if x is None or grid is None or encoding is None or rank is None:
         return False
     axis = op.attribute("axis", -1)
@@ -36,7 +36,8 @@ def write_normalization(
 ) -> bool:
     """Writes the normalization of codes along the last dimension; whether its arithmetic is known."""
     x, gamma, bias = (*op.graph.op_inputs(op), None)[:3]
-    grid, of_weight, rank = writer.parameters(data), writer.parameters(weight), _rank(x)
+    grid, of_weight = writer.parameters(data), writer.parameters(weight)
+    rank = x.type.rank if x is not None else None
     of_last = rank is not None and op.attribute("axis", -1) in (-1, rank - 1)
     if x is None or gamma is None or grid is None or of_weight is None or not of_last:
         return False
@@ -46,7 +47,3 @@ def write_normalization(
     inputs = (writer.rounded.value, *writer.grid, x, grid[0], gamma, of_weight[0], bias or zero, epsilon)
     writer.write(writer.rounded.op, "RequantizeNormalization", inputs, {"centered": int(centered)})
     return True
-
-
-def _rank(x: Value | None) -> int | None:
-    return len(x.type.shape) if x is not None and x.type.shape is not None else None

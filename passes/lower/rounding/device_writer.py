@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from qc.ir.facts.scopes import Captures
-from qc.ir.graph import Graph, Op, Value, ValueType
+from qc.ir.graph import Graph, Op, Value
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import PerChannel, PerTensor, Quantizer
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import ValueType
 
 from .rewire import DOMAIN
 

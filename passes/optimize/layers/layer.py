@@ -13,6 +13,7 @@ from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import Shape
 
 from .constant import Constant
 
@@ -197,17 +198,16 @@ def check_names(names: Collection[str], layers: Collection[Layer]) -> None:
             raise UsageError(f"there is no layer '{name}'{nearest(name, sorted(known))}")
 
 
-def _addend(model: Model, product: Value, shape: tuple[int | str | None, ...]) -> Constant | None:
+def _addend(model: Model, product: Value, shape: Shape) -> Constant | None:
     """The constant that is added to a product, and to nothing else that reads it."""
-    uses = product.graph.uses(product)
-    if len(uses) != 1 or not uses[0].op.is_type("Add") or product.graph.is_output(product):
+    use = product.graph.only_use(product)
+    if use is None or not use.op.is_type("Add"):
         return None
-    add = uses[0].op
-    found = Constant.at(model, add, 1 if uses[0].port == 0 else 0)
+    found = Constant.at(model, use.op, 1 if use.port == 0 else 0)
     return found if found is not None and found.value is not None and _is_vector(found, shape) else None
 
 
-def _is_vector(bias: Constant | None, shape: tuple[int | str | None, ...]) -> bool:
+def _is_vector(bias: Constant | None, shape: Shape) -> bool:
     """Whether there is no bias yet, or one with a number for each channel along the last axis of a result."""
     if bias is None or bias.value is None:
         return bias is not None

@@ -163,7 +163,8 @@ class Channels:
 
     def _results(self, op: Op, numbers: list[Numbers]) -> list[Numbers]:
         """Those of all results; all None if no scale passes."""
-        rank = _rank(op)
+        result = op.graph.op_outputs(op)[0]
+        rank = result.type.rank if result is not None else None
         if rank is None or op.domain:
             return []
         if op.is_type(*_SUMS):
@@ -227,8 +228,3 @@ class Channels:
         lengths = list(np.broadcast_shapes(*map(tuple, others)))
         shapes = [[*lengths[:axis], part.shape[axis], *lengths[axis:]] for part in parts]
         return np.concatenate([np.broadcast_to(*both) for both in zip(parts, shapes, strict=True)], axis)
-
-
-def _rank(op: Op) -> int | None:
-    result = op.graph.op_outputs(op)[0]
-    return len(result.type.shape) if result is not None and result.type.shape is not None else None

@@ -14,10 +14,9 @@ import numpy as np
 
 from qc.ir.facts.constants import constant_numbers
 from qc.ir.graph import Op
+from qc.ir.value_type import Shape
 
 Numbers = np.ndarray | None
-Shape = tuple[int | str | None, ...]
-
 # Elements of a tensor whose channels become those of another shape.
 _LARGEST = 1 << 22
 _FIRST_SPATIAL = 2

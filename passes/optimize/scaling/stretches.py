@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qc.ir.facts.op_traits import channel_axis
+from qc.ir.facts.op_traits import channel_axis, is_depthwise
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
@@ -98,7 +98,7 @@ def _stretch(layers: Mapping[Op, Layer], first: Layer) -> Stretch | None:
                 return None
             if layer is not None and layer.groups == 1:
                 stretch.last.append(layer)
-            elif layer is not None and _is_depthwise(layer):
+            elif layer is not None and is_depthwise(op):
                 stretch.depthwise.append(layer)
                 pending.append(layer.result)
             elif layer is None and (carried := _carried(op, axis)) is not None:
@@ -123,10 +123,6 @@ def _is_open(layer: Layer) -> bool:
     has_other_bias = layer.bias is None and (bias is None or bias.value is not None)
     array = layer.weight.array
     return not has_other_bias and layer.weight.is_own and array.dtype == np.float32 and array.size > 0
-
-
-def _is_depthwise(layer: Layer) -> bool:
-    return layer.op.is_type("Conv") and layer.weight.array.shape[:2] == (layer.groups, 1)
 
 
 def _output_axis(layer: Layer) -> int:

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qc.ir.facts.op_traits import reads_shape_only, traits
+from qc.ir.facts.op_traits import measures_batch, reads_shape_only, traits
 from qc.ir.graph import Graph, Op, Use, Value
 from qc.ir.model import Model
 from qc.ir.quant.spec import PerChannel, QuantSpec
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import Shape
 
 from ..layers.constant import Constant
 from ..layers.layer import Layer
@@ -164,7 +165,7 @@ def _made(
         trained = traits(op).trained
         ports = ports or tuple(trained[kind] for kind in ("weight", "bias") if kind in trained)
     axis = -1 if "Layer" in op.op_type or op.is_type("RMSNormalization") else 1 - len(shape)
-    if not ports or op.attribute("axis", -1) not in (-1, len(shape) - 1) or op.attribute("training_mode", 0):
+    if not ports or op.attribute("axis", -1) not in (-1, len(shape) - 1) or measures_batch(op):
         return None
     constants = [Constant.at(model, op, port) for port in ports]
     found = tuple(Divided(one, -1) for one in constants if one is not None and one.value is not None)
@@ -172,9 +173,7 @@ def _made(
     return (axis, found) if None not in constants and found and fits else None
 
 
-def _multiplied(
-    model: Model, op: Op, shape: tuple[int | str | None, ...]
-) -> tuple[int, tuple[Divided, ...]] | None:
+def _multiplied(model: Model, op: Op, shape: Shape) -> tuple[int, tuple[Divided, ...]] | None:
     """Those of a product with one number for each channel."""
     for port in (0, 1):
         constant = Constant.at(model, op, port)
@@ -297,9 +296,7 @@ class _Readers:
             return None
         return gate_at(use, value, axis, self._restoring.weight)
 
-    def _axis_behind(
-        self, use: Use, value: Value, axis: int, shape: tuple[int | str | None, ...] | None
-    ) -> int | None:
+    def _axis_behind(self, use: Use, value: Value, axis: int, shape: Shape | None) -> int | None:
         """The axis of the channels in the result of a use; None if they do not come through."""
         op, port, own = use.op, use.port, value.type.shape
         assert own is not None
@@ -344,7 +341,7 @@ def _inputs(op: Op) -> tuple[Value | None, ...]:
     return graph.op_inputs(op)
 
 
-def _moved(op: Op, axis: int, shape: tuple[int | str | None, ...]) -> int | None:
+def _moved(op: Op, axis: int, shape: Shape) -> int | None:
     """The axis of channels behind an op of one input; None if it does not keep them apart and in order."""
     length = shape[axis]
     assert isinstance(length, int)

@@ -17,14 +17,14 @@ from qc.ir.onnx.lower import lower
 from qc.ir.rewriter import Rewriter
 
 from ...framework.base import Pass
-from ...framework.context import GIVE_DATA, PassContext
+from ...framework.context import PassContext
 from ...lower.rounding.simulation import simulated
 from ...quantize.calibration.bias import calibrate_biases
 from ...quantize.calibration.pairs import PairLimit
 from ..layers.biases import make_own_biases
 from ..layers.layer import Layer
 from ..layers.open import Uses, is_inside, leave, open_weights
-from ..order import is_too_early
+from ..prerequisites import is_too_early, lacks_data
 from .features import Features, SideBySide, Streamed, rounded_weight
 
 # Bytes that tensors of all feeds may take; there are as many feeds as fit.
@@ -131,18 +131,15 @@ def visits(
         DataError: there is no sample, or some tensor becomes NaN or infinite.
         UsageError: there is no layer of such a name.
     """
-    weights, user = open_weights(model, names), f"pass '{step.name}'"
-    if is_too_early(model, context, step.name, "weights keep their nearest codes") or not weights:
+    weights, kept = open_weights(model, names), "weights keep their nearest codes"
+    if is_too_early(model, context, step.name, kept) or not weights:
         return
-    # With statistics that were recorded, or where weights alone are quantized, there may be none.
-    if context.data is None or context.samples_given == 0:
-        needed = f"{user} needs data to choose others by{GIVE_DATA}"
-        context.notes.append(f"weights keep their nearest codes: {needed}")
+    if lacks_data(context, step.name, kept, "to choose others by"):
         return
     layers = list(chain.from_iterable(weights))
     make_own_biases(model, layers, context.target)
     executor = context.required_executor()
-    feeds = _feeds(model, layers, context, user, samples)
+    feeds = _feeds(model, layers, context, f"pass '{step.name}'", samples)
     most = context.target.grids.most_pair_sum if context.target is not None else 0
     steps = executor.steps(repr((step, most)), lambda: _before(model), feeds, base_dir=model.base_dir)
     order = context.track(weights, description, len(weights))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qc.ir.facts.dataflow import is_plain_float
 from qc.ir.facts.op_traits import bias_port, channel_axis, is_grid_preserving, traits, weight_port
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
@@ -14,7 +15,6 @@ from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec
 from qc.ir.quant_table import Site
 
-from ..placement.dataflow import is_plain_float
 from .ranges import finite_data
 
 # Leaves one bit of a 32-bit accumulator to the sum of products.
@@ -47,7 +47,7 @@ def place_biases(model: Model, asked_by: str) -> None:
         for port, value in enumerate(op.graph.op_inputs(op)):
             if value is None or not is_plain_float(value) or model.quant.touches(value):
                 continue
-            weighted = _weighted_op(model, op)
+            weighted = _weighted_op(op)
             region = op.region
             of_region = region is not None and region.captures.get("bias") is value
             if value.const is None or weighted is None or not (port == bias_port(op) or of_region):
@@ -103,7 +103,7 @@ def leave_float(model: Model, sites: Iterable[Site], reason: str) -> None:
 
 
 def _describe(model: Model, site: Site, quantizer: Quantizer) -> _Bias | None:
-    op = site.op if site.op is not None and _has_weight(site.op) else _weighted_op(model, site.op)
+    op = site.op if site.op is not None and _has_weight(site.op) else _weighted_op(site.op)
     const = site.value.original.const
     if op is None or const is None:
         return None
@@ -146,7 +146,7 @@ def grid_of_data(model: Model, op: Op) -> Quantizer | None:
     return found
 
 
-def _weighted_op(model: Model, op: Op | None) -> Op | None:
+def _weighted_op(op: Op | None) -> Op | None:
     """The op whose result the bias is added to: ``op`` itself, or the one in its region."""
     if op is None or weight_port(op) is not None:
         return op

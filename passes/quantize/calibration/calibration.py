@@ -12,6 +12,7 @@ from itertools import chain
 import numpy as np
 
 from qc.ir.executor import Executor, Observation, Statistics
+from qc.ir.facts.dataflow import makes_masks, mask_parts
 from qc.ir.facts.op_traits import is_grid_preserving, is_trained
 from qc.ir.facts.result_range import hull, result_range
 from qc.ir.facts.scopes import name_apart, scopes_of
@@ -27,7 +28,6 @@ from qc.ir.tensor_ref import TensorRef
 from ...framework.base import Pass, Stage
 from ...framework.context import PassContext
 from ...framework.target import Target
-from ..placement.dataflow import makes_masks, mask_parts
 from ..placement.parameters import round_parameters
 from .bias import leave_float
 from .covered import Covered, CoveredRanges, Range

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qc.ir.executor import Statistics
+from qc.ir.facts.dataflow import makes_masks, mask_parts, masked_scores
 from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.facts.scopes import Scopes, scopes_of
 from qc.ir.graph import Value
 from qc.ir.model import Model
 
-from ..placement.dataflow import makes_masks, mask_parts, masked_scores
 from .masks import masked_below, top_of_mask
 from .ranges import finite_data
 

@@ -91,9 +91,9 @@ def _grid_of_result(model: Model, op: Op) -> Quantizer | None:
     result = op.graph.op_outputs(op)[0]
     if result is None:
         return None
-    uses = op.graph.uses(result)
-    if len(uses) == 1 and uses[0].op.is_type(*_FUSED) and not op.graph.is_output(result):
-        made = uses[0].op.graph.op_outputs(uses[0].op)[0]
+    use = op.graph.only_use(result)
+    if use is not None and use.op.is_type(*_FUSED):
+        made = use.op.graph.op_outputs(use.op)[0]
         behind = model.quant.of_value(made) if made is not None else None
         if behind is not None and behind.encoding is not None and _starts_at_zero(behind):
             return behind

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qc.ir.facts.op_traits import weight_ports
+from qc.ir.facts.op_traits import is_depthwise, weight_ports
 from qc.ir.graph import Op
 from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat
@@ -87,7 +87,7 @@ def integer_uses(model: Model, weight: Quantizer) -> list[tuple[Op, int]]:
         for op, port in _uses(site)
         if port in weight_ports(op)
         and (op.is_type(*_RECURRENT) or _has_quantized_data(model, op))
-        and not _is_depthwise(op)
+        and not is_depthwise(op)
     ]
 
 
@@ -117,13 +117,6 @@ def _uses(site: Site) -> Iterator[tuple[Op, int]]:
     for use in site.value.graph.uses(site.value):
         if isinstance(use.port, int):
             yield use.op, use.port
-
-
-def _is_depthwise(op: Op) -> bool:
-    """Whether each channel of the data makes one of the result."""
-    weight = op.graph.op_inputs(op)[1] if op.is_type("Conv") else None
-    shape = weight.type.shape if weight is not None else None
-    return shape is not None and shape[:2] == (op.attribute("group", 1), 1) and shape[0] != 1
 
 
 def _has_quantized_data(model: Model, op: Op) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import chain
 
+from qc.ir.facts.dataflow import holds_infinity, is_plain_float
 from qc.ir.facts.op_traits import weight_ports
 from qc.ir.graph import Op, Value
 from qc.ir.quant_table import QuantTable
 
-from .dataflow import holds_infinity, is_plain_float
 from .unit import Reason, Unit
 from .units import UnitMap
 

@@ -9,9 +9,10 @@ from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.onnx.types import inferred
+from qc.ir.value_type import KnownShape, Shape
 
 from ...framework.context import PassContext
-from .work import Shape, ShapeOf
+from .work import ShapeOf
 
 
 def estimated_shapes(model: Model, context: PassContext, free_length: int) -> ShapeOf:
@@ -25,7 +26,7 @@ def estimated_shapes(model: Model, context: PassContext, free_length: int) -> Sh
     free = [
         value.name for value in model.graph.values() if value.is_float and _whole(value.type.shape) is None
     ]
-    assumed: Mapping[str, Shape] = {}
+    assumed: Mapping[str, KnownShape] = {}
     if free:
         assumed = _with_free_dimensions(model, free_length)
         given = [value for value in model.graph.inputs if value.const is None]
@@ -33,7 +34,7 @@ def estimated_shapes(model: Model, context: PassContext, free_length: int) -> Sh
             assumed = _on_first_sample(model, context, free) or assumed
     named = _named_lengths(model, assumed)
 
-    def shape_of(value: Value | None) -> Shape | None:
+    def shape_of(value: Value | None) -> KnownShape | None:
         if value is None:
             return None
         original = value.original
@@ -48,14 +49,14 @@ def estimated_shapes(model: Model, context: PassContext, free_length: int) -> Sh
     return shape_of
 
 
-def _named_lengths(model: Model, assumed: Mapping[str, Shape]) -> dict[int | str | None, int]:
+def _named_lengths(model: Model, assumed: Mapping[str, KnownShape]) -> dict[int | str | None, int]:
     """The lengths that free dimensions of the main graph have by their names."""
     shapes = [(value.type.shape or (), assumed.get(value.name, ())) for value in model.graph.values()]
     pairs = [pair for names, lengths in shapes for pair in zip(names, lengths, strict=False)]
     return {name: length for name, length in pairs if isinstance(name, str)}
 
 
-def _whole(shape: tuple[int | str | None, ...] | None) -> Shape | None:
+def _whole(shape: Shape | None) -> KnownShape | None:
     if shape is None:
         return None
     lengths = tuple(length for length in shape if isinstance(length, int) and length >= 0)
@@ -66,7 +67,7 @@ def _has_free_batch_alone(value: Value) -> bool:
     return value.type.shape is not None and _whole(value.type.shape[1:]) is not None
 
 
-def _on_first_sample(model: Model, context: PassContext, names: list[str]) -> Mapping[str, Shape]:
+def _on_first_sample(model: Model, context: PassContext, names: list[str]) -> Mapping[str, KnownShape]:
     if context.executor is None or context.data is None:
         return {}
     try:
@@ -75,7 +76,7 @@ def _on_first_sample(model: Model, context: PassContext, names: list[str]) -> Ma
         return {}
 
 
-def _with_free_dimensions(model: Model, free_length: int) -> dict[str, Shape]:
+def _with_free_dimensions(model: Model, free_length: int) -> dict[str, KnownShape]:
     sized = lower(model)
     for info in sized.graph.input:
         for index, length in enumerate(info.type.tensor_type.shape.dim):

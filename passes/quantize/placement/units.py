@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import networkx as nx
 
+from qc.ir.facts.dataflow import data_values, huge_values, infinite_values, is_plain_float
 from qc.ir.facts.op_traits import bias_port, is_parameter, reads_shape_only, traits, weight_ports
 from qc.ir.facts.scopes import scopes_of
 from qc.ir.graph import Op, Value
@@ -16,7 +17,6 @@ from qc.ir.model import Model
 from ...framework.target import Target
 from .constant_factors import scaled_alone
 from .counts import counts
-from .dataflow import data_values, huge_values, infinite_values, is_plain_float
 from .unit import Reason, Unit, units_of
 
 

@@ -7,11 +7,11 @@ from math import prod
 from typing import NamedTuple
 
 from qc.ir.graph import Op, Value
+from qc.ir.value_type import KnownShape
 
 from ...framework.target_costs import Amounts
 
-Shape = tuple[int, ...]
-ShapeOf = Callable[[Value | None], Shape | None]
+ShapeOf = Callable[[Value | None], KnownShape | None]
 
 _MEASURED = ("Add", "Mul", "Sigmoid", "LeakyRelu")  # elementwise ops that have costs
 # In float these keep the layout of the convolutions around them; of other elementwise ops none is known.
@@ -98,7 +98,7 @@ def _work(kind: str, **amounts: float) -> Work:
     return Work(kind, {"op": 1, **amounts})
 
 
-def _product(op: Op, data: Shape, made: Shape) -> Work | None:
+def _product(op: Op, data: KnownShape, made: KnownShape) -> Work | None:
     if not data or not made:
         return None
     length = data[0 if op.attribute("transA", 0) and op.is_type("Gemm") else -1]
@@ -112,14 +112,14 @@ def _product(op: Op, data: Shape, made: Shape) -> Work | None:
     )
 
 
-def _taken_singly(op: Op, pieces: list[Shape | None]) -> int:
+def _taken_singly(op: Op, pieces: list[KnownShape | None]) -> int:
     """How many numbers come from pieces that have a single one between two of other pieces."""
     known = [piece for piece in pieces if piece]
     axis = op.attribute("axis", 0)
     return sum(prod(piece) for piece in known if prod(piece[axis % len(piece) :]) == 1)
 
 
-def _convolution(op: Op, data: Shape, kernel: Shape, made: Shape, lanes: int) -> Work | None:
+def _convolution(op: Op, data: KnownShape, kernel: KnownShape, made: KnownShape, lanes: int) -> Work | None:
     if len(data) < 3 or len(kernel) != len(data) or not kernel[1]:
         return None
     places, taps = made[0] * prod(made[2:]), prod(kernel[2:])

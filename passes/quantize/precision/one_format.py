@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from qc.ir.facts.dataflow import is_plain_float
 from qc.ir.facts.op_traits import is_grid_preserving, is_parameter
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
@@ -13,7 +14,6 @@ from qc.ir.quant.spec import Quantizer
 from qc.ir.quant_table import Site
 
 from ...framework.target import Target
-from ..placement.dataflow import is_plain_float
 from ..placement.units import UnitMap
 
 

@@ -10,13 +10,13 @@
               | [ part ":" ] ( FORMAT | "off" )      one format, or float32
     part      = "weight" | "activation"
 
-Without a kind the name may be of any. The last "=" divides a rule, so that names may hold others.
+Without a kind the name may be of any. The last "=" divides a rule, so that names may hold others. Blanks in
+front of it are no part of a name but behind a backslash each.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,14 +26,15 @@ from qc.ir.errors import UsageError, nearest
 from qc.ir.quant.formats import Format, IntFormat, check_free, parse_format
 from qc.ir.quant.spec import QuantSpec, is_fine
 
-from ...framework.toml_source import TomlSource, read_text
+from ...framework.toml_source import TomlSource, parse_toml, read_text
 
 KINDS = {"type": "op type", "op": "op", "region": "region", "tensor": "tensor"}
 OFF = "off"
 
 _PARTS = ("weight", "activation")
-_SELECTOR = re.compile(rf"(?:({'|'.join(KINDS)})([:~]))?(.+)", re.DOTALL)
-_WIDTHS = re.compile(r"(?:w(\d+))?(?:a(\d+))?")
+_SELECTOR = re.compile(rf"\s*(?:({'|'.join(KINDS)})([:~]))?(.*(?:\\\s|\S))\s*", re.DOTALL)
+_ESCAPED = re.compile(r"(?:\\\s)+$")
+_WIDTHS = re.compile(r"(?:w(\d{1,9}))?(?:a(\d{1,9}))?")
 _TABLE_KEYS = ("precision", *_PARTS, "regex", "override")
 
 
@@ -116,10 +117,10 @@ def parse_rule(text: str, asked_by: str = "") -> Rule:
         UsageError: it is none.
     """
     selector, equals, settings = text.rpartition("=")
-    match = _SELECTOR.fullmatch(selector.strip())
+    match = _SELECTOR.fullmatch(selector)
     if not equals or match is None:
         raise UsageError(f"'{text}' is no rule; write what it is for and what that gets, as in 'Conv=w4a8'")
-    kind, mark, name = match.groups()
+    kind, mark, name = match[1], match[2], _ESCAPED.sub(lambda end: end[0].replace("\\", ""), match[3])
     if mark == "~":
         _check_regex(name, text)
     override = settings.rstrip().endswith("!")
@@ -132,7 +133,7 @@ def parse_rule(text: str, asked_by: str = "") -> Rule:
 def _check_regex(name: str, text: str) -> None:
     try:
         re.compile(name)
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError) as error:
         raise UsageError(f"'{name}' in the rule '{text}' is no regular expression: {error}") from None
 
 
@@ -192,10 +193,7 @@ def load_rules(path: str | Path) -> list[Rule]:
         UsageError: it cannot be read, is not valid TOML, or holds no rules.
     """
     text = read_text(path, "precision file")
-    try:
-        document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not valid TOML: {error}") from None
+    document = parse_toml(text, str(path))
     source = TomlSource(text, str(path), 0)
     other = next((key for key in document if key != "precision"), None)
     if other is not None:
@@ -227,7 +225,18 @@ def _text_of_table(table: Mapping[str, Any]) -> str:
         raise UsageError("a [[precision]] table needs 'precision', or 'weight' or 'activation'")
     mark = "~" if table.get("regex", False) else ":"
     override = "!" if table.get("override", False) else ""
-    return f"{selectors[given[0]]}{mark}{table[given[0]]}={','.join(settings)}{override}"
+    return f"{selectors[given[0]]}{mark}{_escaped(table[given[0]])}={','.join(settings)}{override}"
+
+
+def _escaped(name: str) -> str:
+    """A name as a rule has it, with backslashes in front of the blanks at its end."""
+    stem = name.rstrip()
+    return stem + "".join(f"\\{blank}" for blank in name[len(stem) :])
+
+
+def rule_texts(given: Mapping[str, str]) -> tuple[str, ...]:
+    """What the values of a dictionary say for its keys, as rules; a key that is no text stands for itself."""
+    return tuple(f"{_escaped(key)}={said}" if isinstance(key, str) else key for key, said in given.items())
 
 
 def rules_of(
@@ -246,7 +255,7 @@ def rules_of(
     if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".toml")):
         return load_rules(given)
     if isinstance(given, Mapping):
-        given = [f"{selector}={setting}" for selector, setting in given.items()]
+        given = rule_texts(given)
     rules = []
     for rule in given if isinstance(given, Iterable) and not isinstance(given, str) else [given]:
         if not isinstance(rule, str | Rule):

@@ -295,7 +295,7 @@ def _runs_alone(node: Node) -> bool:
     """Whether devices run it by itself: a 3-D convolution, or one of each channel on its own."""
     read = node.input(1) if node.is_type("Conv", "ConvTranspose") else None
     weight = constant_data(read) if read is not None else None
-    if read is not None and read.type.shape is not None and len(read.type.shape) == 5:
+    if read is not None and read.type.rank == 5:
         return True
     if weight is None or len(weight.shape) < 2:
         return False

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import TensorProto
 
-from qc.ir.graph import FLOAT_TYPES, Value
+from qc.ir.graph import Value
 from qc.ir.quant.formats import Format, IntFormat, has_limits
 from qc.ir.quant.spec import Granularity, PerTensor, QuantSpec
+from qc.ir.value_type import FLOAT_TYPES
 
 from .nodes import Node, NodeGraph
 

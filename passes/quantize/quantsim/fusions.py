@@ -110,7 +110,7 @@ def _is_masking(data: TensorRef) -> bool:
 
 
 def _has_four_axes(x: Value) -> bool:
-    return x.type.shape is not None and len(x.type.shape) == 4
+    return x.type.rank == 4
 
 
 def _is_layer_norm(match: Match) -> str | None:

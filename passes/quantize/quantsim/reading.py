@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
@@ -17,7 +16,7 @@ from pydantic_core import ErrorDetails
 from qc.ir.base.strict_json import load_json
 from qc.ir.errors import UsageError, nearest
 
-from ...framework.toml_source import read_text
+from ...framework.toml_source import parse_toml, read_text
 from .config import QuantsimConfig
 
 CONFIG_SUFFIXES = (".json", ".toml")  # of files; other names are those of configurations that come with qc
@@ -80,7 +79,7 @@ def parse_config(text: str, source: str) -> ConfigFile:
     content = (
         _with_booleans(load_json(text, f"'{source}'"), (), source)
         if source.endswith(".json")
-        else _toml(text, source)
+        else parse_toml(text, f"'{source}'")
     )
     try:
         config = QuantsimConfig.model_validate_json(json.dumps(content, default=str), strict=True)
@@ -102,14 +101,6 @@ def _with_booleans(content: object, path: tuple[str, ...], source: str) -> objec
     if isinstance(content, float) and content != content:
         raise UsageError(f"'{source}': '{_dotted(path)}' must be a finite number, not NaN")
     return _WORDS.get(content, content) if isinstance(content, str) else content
-
-
-def _toml(text: str, source: str) -> dict[str, Any]:
-    try:
-        content = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageError(f"'{source}' is not valid TOML: {error}") from error
-    return content
 
 
 def _sentence(problem: ErrorDetails) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qc.ir.errors import ModelError
+from qc.ir.facts.op_traits import measures_batch
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
@@ -62,13 +63,6 @@ def _is_alone(graph: Graph, value: Value | None) -> bool:
     return True
 
 
-def is_in_training(op: Op) -> bool:
-    """Whether a BatchNormalization measures its batch; before opset 14 further outputs say so."""
-    return bool(op.attribute("training_mode", 0)) or any(
-        value is not None for value in op.graph.op_outputs(op)[1:]
-    )
-
-
 def affine_of(graph: Graph, op: Op) -> Affine | None:
     """What a BatchNormalization with constant parameters does; None for one that is being trained.
 
@@ -76,7 +70,7 @@ def affine_of(graph: Graph, op: Op) -> Affine | None:
         ModelError: it makes NaN or infinity of finite data.
     """
     parameters = [constant_of(graph, value) for value in graph.op_inputs(op)[1:5]]
-    if is_in_training(op):
+    if measures_batch(op):
         return None
     shapes = {parameter.shape if parameter is not None else None for parameter in parameters}
     if len(parameters) != 4 or len(shapes) != 1 or None in shapes:

@@ -38,11 +38,8 @@ def reader_to_fold_into(graph: Graph, norm: Op) -> Op | None:
 
 def _only_reader(graph: Graph, op: Op) -> Op | None:
     """What alone reads the first result of an op, as data."""
-    result = graph.op_outputs(op)[0]
-    uses = graph.uses(result) if result is not None else []
-    if result is None or len(uses) != 1 or uses[0].port != 0 or graph.is_output(result):
-        return None
-    return uses[0].op
+    use = graph.only_use(graph.op_outputs(op)[0])
+    return use.op if use is not None and use.port == 0 else None
 
 
 def _flattens(graph: Graph, op: Op) -> bool:

@@ -31,7 +31,7 @@ class Matrix(NamedTuple):
 def matrix_of(graph: Graph, op: Op) -> Matrix | None:
     """The constant matrix of a MatMul whose data has two axes; None if there is none."""
     data = graph.op_inputs(op)[0]
-    if data is None or data.type.shape is None or len(data.type.shape) != 2:
+    if data is None or data.type.rank != 2:
         return None
     return stored_matrix(graph, op)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from onnx import ModelProto
 
-from qc.ir.graph import UNKNOWN, Graph
+from qc.ir.graph import Graph
 from qc.ir.onnx.protos import without_weights
 from qc.ir.onnx.shape_inference import hide_bodies, misfit
 from qc.ir.onnx.types import Types, inferred, type_of
 from qc.ir.rewriter import Rewriter
-
-Shape = tuple[int | str | None, ...]
+from qc.ir.value_type import UNKNOWN, Shape
 
 
 def take_inferred_shapes(rewriter: Rewriter, graph: Graph, proto: ModelProto) -> None:

@@ -84,4 +84,4 @@ def is_table(graph: Graph, value: Value) -> bool:
     """Whether a value is a matrix that rows are looked up in alone, as an embedding does."""
     uses = graph.uses(value)
     looked_up = all(use.op.is_type("Gather") and use.port == 0 for use in uses)
-    return bool(uses) and looked_up and value.is_float and len(value.type.shape or ()) == 2
+    return bool(uses) and looked_up and value.is_float and value.type.rank == 2

@@ -9,6 +9,7 @@ import numpy as np
 
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
+from qc.ir.value_type import Shape
 from qc.patterns.attributes import attribute_of
 
 from .builder import Builder, Writer, result_shape
@@ -54,5 +55,5 @@ def resize(op: Op) -> Writer | None:
     return write
 
 
-def _others_are_known(shape: tuple[int | str | None, ...], axes: tuple[int, ...]) -> bool:
+def _others_are_known(shape: Shape, axes: tuple[int, ...]) -> bool:
     return all(isinstance(length, int) for axis, length in enumerate(shape) if axis not in axes)

@@ -10,8 +10,9 @@ from onnx import TensorProto
 
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
+from qc.ir.value_type import Shape
 
-from .builder import Builder, Shape, Writer
+from .builder import Builder, Writer
 
 _LENGTH, _WIDTH = 2, 3  # the axes of tensors of heads
 _SAME, _REST = 0, -1  # lengths in the shape of a Reshape

@@ -10,11 +10,11 @@ import numpy as np
 from onnx import TensorProto
 
 from qc.ir.facts.op_traits import axes_by_input
-from qc.ir.graph import Op, Value, ValueType
+from qc.ir.graph import Op, Value
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
+from qc.ir.value_type import Shape, ValueType
 
-Shape = tuple[int | str | None, ...]
 SLICES_BY_INPUT = 10  # the first opset whose Slice takes its ends as inputs
 _SPLITS_BY_INPUT = 13  # the first opset whose Split takes the lengths as an input
 _BIAS_IS_OPTIONAL = 11  # the first opset whose Gemm may have none

@@ -189,7 +189,7 @@ class _Product:
     def split(self, build: Builder, data: Value, kept: str, last: tuple[Length, ...]) -> Value:
         """The data with other last axes behind those that are kept."""
         shape = (*self.lengths(kept), *last)
-        if data.type.shape is not None and len(data.type.shape) == len(shape):
+        if data.type.rank == len(shape):
             return data
         return build.op("Reshape", data, build.shape((0,) * len(kept) + last), shape=shape)
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
+from qc.ir.value_type import Shape
 from qc.patterns.attributes import attribute_of
 
-from .builder import Builder, Shape, Writer, result_shape
+from .builder import Builder, Writer, result_shape
 
 _ROOTS = {0.5: "Sqrt", -1.0: "Reciprocal"}
 

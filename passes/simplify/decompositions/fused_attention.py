@@ -9,9 +9,10 @@ from onnx import TensorProto
 
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
+from qc.ir.value_type import Shape
 
 from .attention import Attention, of_heads
-from .builder import Builder, Shape, Writer
+from .builder import Builder, Writer
 
 _RANGE = 11  # the first opset that has one
 _HIDDEN = -10000.0  # what ONNX Runtime adds to scores that a mask hides, if an op does not say

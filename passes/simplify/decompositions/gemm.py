@@ -8,8 +8,9 @@ import numpy as np
 
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
+from qc.ir.value_type import Shape
 
-from .builder import Builder, Shape, Writer, result_shape
+from .builder import Builder, Writer, result_shape
 
 
 def gemm(op: Op) -> Writer | None:

@@ -15,7 +15,6 @@ from .builder import Builder, Writer
 from .rotary import turn
 
 _INPUTS = 12
-_SHOWN = 4  # results: the attention, keys, values, and scores
 _OTHERWISE = ("rotary_interleaved", "smooth_softmax", "qk_output", "k_quant_type", "v_quant_type")
 _CHOOSES = 16  # the first opset whose Where takes integers as positions on all runtimes
 _LENGTH = 2  # the axis of places in keys and values

@@ -8,6 +8,7 @@ import numpy as np
 
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
+from qc.ir.value_type import Shape
 
 from ..batch_norms.affine import affine_of
 from .builder import Builder, Writer, lengths_of
@@ -40,7 +41,7 @@ def batch_norm(op: Op) -> Writer | None:
     return write
 
 
-def _with_position(build: Builder, data: Value, shape: tuple[int | str | None, ...]) -> Value:
+def _with_position(build: Builder, data: Value, shape: Shape) -> Value:
     """Samples by channels, with one position more; a 0 keeps the length that a dimension has."""
     kept = build.constant(np.array([0, 0, 1], np.int64), "shape")
     return build.op("Reshape", data, kept, shape=shape)

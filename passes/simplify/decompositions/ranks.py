@@ -67,7 +67,7 @@ def product(op: Op, rank: int) -> Writer | None:
     lengths = lengths_of(data)
     if data is None or matrix is None or lengths is None or wanted is None:
         return None
-    if len(matrix.type.shape or ()) != 2:
+    if matrix.type.rank != 2:
         return None
 
     def write(build: Builder) -> list[Value | None]:

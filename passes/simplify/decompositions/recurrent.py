@@ -94,7 +94,7 @@ class _Layer:
         """The layer that an op is, if it can be written in steps."""
         inputs = [*op.graph.op_inputs(op), *(None for _ in range(8))][:8]
         for port in (_H, _C):
-            if _is_zero(op, inputs[port]):
+            if _is_zero(inputs[port]):
                 inputs[port] = None  # no products of it
         lengths = lengths_of(inputs[_X])
         known = {port: fixed_constant(value) for port in _CONSTANTS if (value := inputs[port]) is not None}
@@ -106,7 +106,7 @@ class _Layer:
         backward = _DIRECTIONS[op.attribute("direction", "forward")]
         functions = _functions(op, kind.defaults * len(backward))
         is_limited = any(op.attribute(name) for name in _LIMITS)
-        if functions is None or is_limited or not _are_all(op, inputs[_LENGTHS], lengths[0]):
+        if functions is None or is_limited or not _are_all(inputs[_LENGTHS], lengths[0]):
             return None
         weights = {port: tensor.numpy() for port, tensor in known.items() if tensor is not None}
         found = cls(kind, inputs, weights, functions, backward, *lengths)
@@ -192,13 +192,13 @@ def _functions(op: Op, defaults: tuple[str, ...]) -> tuple[str, ...] | None:
     return found if len(found) == len(defaults) and all(found) else None
 
 
-def _is_zero(op: Op, state: Value | None) -> bool:
+def _is_zero(state: Value | None) -> bool:
     """Whether a state is a constant of zeros, as exporters write it where none was given."""
     known = fixed_constant(state)
     return known is not None and not known.numpy().any()
 
 
-def _are_all(op: Op, lengths: Value | None, steps: int) -> bool:
+def _are_all(lengths: Value | None, steps: int) -> bool:
     """Whether all samples have so many steps."""
     if lengths is None:
         return True

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from qc.ir.graph import Op, Value
+from qc.ir.value_type import Shape
 
-from .builder import Builder, Shape, Writer
+from .builder import Builder, Writer
 
 
 def rotary_embedding(op: Op) -> Writer | None:
@@ -22,7 +23,7 @@ def fused_rotary_embedding(op: Op) -> Writer | None:
     """The one of ONNX Runtime's own domain, which always reads places, and has some more attributes."""
     x, places, cos, sin = op.graph.op_inputs(op)
     is_other = op.attribute("scale", 1.0) != 1 or op.attribute("is_packed_batching", 0)
-    of_each = places is not None and len(places.type.shape or ()) == 2
+    of_each = places is not None and places.type.rank == 2
     return _turned(op, x, cos, sin, places) if of_each and not is_other else None
 
 

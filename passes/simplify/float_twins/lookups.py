@@ -8,9 +8,10 @@ import numpy as np
 from onnx import TensorProto
 
 from qc.ir.facts.constants import constant_numbers
-from qc.ir.graph import Op, Value, ValueType
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import ValueType
 
 
 class _Lookup(NamedTuple):

@@ -60,7 +60,7 @@ def to_float(twins: FloatTwins, op: Op) -> None:
         raise NoTwin
     facts = OPERATORS.get(op.op_type) or _concat(op)
     inputs = (*op.graph.op_inputs(op), *[None] * 9)
-    operands = [_operand(twins, op, facts, port) for port in facts.operands]
+    operands = [_operand(twins, op, port) for port in facts.operands]
     given: list[Value | None] = [inputs[facts.first]] if facts.first is not None else []
     given += operands
     if facts.bias is not None and inputs[facts.bias] is not None:
@@ -106,7 +106,7 @@ def _concat(op: Op) -> OnCodes:
     return OnCodes("Concat", tuple(range(2, op.num_inputs, 3)), 0)
 
 
-def _operand(twins: FloatTwins, op: Op, facts: OnCodes, port: int) -> Value:
+def _operand(twins: FloatTwins, op: Op, port: int) -> Value:
     codes, scale, zero_point = op.graph.op_inputs(op)[port : port + 3]
     if scale is None:
         raise NoTwin

@@ -35,26 +35,19 @@ def integer_product(twins: FloatTwins, op: Op) -> None:
 
 def _scaled(op: Op) -> tuple[Value, list[Value]]:
     """What the accumulators are at last, and all that they were multiplied by."""
-    graph, value = op.graph, op.graph.op_outputs(op)[0]
-    cast = _only_reader(value)
-    if value is None or cast is None or not cast.is_type("Cast"):
+    graph = op.graph
+    cast = graph.only_use(graph.op_outputs(op)[0])
+    if cast is None or not cast.op.is_type("Cast"):
         raise NoTwin
-    value = graph.op_outputs(cast)[0]
-    product = _only_reader(value)
-    if value is None or product is None or not product.is_type("Mul"):
+    value = graph.op_outputs(cast.op)[0]
+    product = graph.only_use(value)
+    if product is None or not product.op.is_type("Mul"):
         raise NoTwin
-    end = graph.op_outputs(product)[0]
-    others = [given for given in graph.op_inputs(product) if given is not None and given is not value]
+    end = graph.op_outputs(product.op)[0]
+    others = [given for given in graph.op_inputs(product.op) if given is not None and given is not value]
     if end is None or len(others) != 1:
         raise NoTwin
     return end, _factors(others[0])
-
-
-def _only_reader(value: Value | None) -> Op | None:
-    if value is None or value.graph.is_output(value):
-        return None
-    uses = value.graph.uses(value)
-    return uses[0].op if len(uses) == 1 else None
 
 
 def _factors(value: Value) -> list[Value]:

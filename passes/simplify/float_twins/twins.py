@@ -13,9 +13,10 @@ from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.facts.qdq import float_name, is_qdq
 from qc.ir.facts.scopes import Captures
 from qc.ir.facts.two_level import two_level_scale
-from qc.ir.graph import Op, Value, ValueType
+from qc.ir.graph import Op, Value
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
+from qc.ir.value_type import ValueType
 
 from .limits import limited
 
@@ -113,7 +114,7 @@ class FloatTwins:
         if known is None:
             self._make(codes, grid)
             known = self._open[codes]
-        rank = len(codes.type.shape) if codes.type.shape is not None else None
+        rank = codes.type.rank
         if not known[1].equals(grid, rank):
             raise NoTwin
         return known[0]

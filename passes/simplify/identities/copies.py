@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Graph, Op, Value
+from qc.ir.value_type import Shape
 from qc.patterns.attributes import attribute_of
-
-Shape = tuple[int | str | None, ...]
 
 OLDEST_OPSET = 8  # whose elementwise ops all take inputs of several shapes
 

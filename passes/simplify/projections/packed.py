@@ -10,6 +10,7 @@ import numpy as np
 
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Graph, Op, Value
+from qc.ir.value_type import Shape
 from qc.patterns.attributes import attribute_of
 
 
@@ -36,7 +37,7 @@ class Packed:
     lengths: np.ndarray
     axis: int
     order: tuple[int, ...]
-    heads_shape: tuple[int | str | None, ...]
+    heads_shape: Shape
     cuts: dict[Value, int]
 
     @property
@@ -89,10 +90,7 @@ def packed(graph: Graph, product: Op) -> Packed | None:
 
 def _only_reader(graph: Graph, op: Op) -> Op | None:
     """The op that alone reads, as data, what an op makes."""
-    result = graph.op_outputs(op)[0]
-    uses = graph.uses(result) if result is not None else []
-    alone = result is not None and len(uses) == 1 and not graph.is_output(result)
-    use = uses[0] if alone else None
+    use = graph.only_use(graph.op_outputs(op)[0])
     return use.op if use is not None and (use.port == 0 or use.op.is_type("Add")) else None
 
 
@@ -166,11 +164,11 @@ def _cut_by(graph: Graph, op: Op) -> Iterator[tuple[int, int, Value, list[Op]]]:
 
 def _squeezed(graph: Graph, part: Value | None, axis: int) -> tuple[Value, Op] | None:
     """A part of length 1 without the axis it was cut along, and what takes the axis away."""
-    uses = graph.uses(part) if part is not None else []
-    if part is None or len(uses) != 1 or graph.is_output(part) or part.type.shape is None:
+    use = graph.only_use(part)
+    if part is None or use is None or part.type.shape is None:
         return None
-    op = uses[0].op
-    if part.type.shape[axis] != 1 or uses[0].port != 0 or not op.is_type("Squeeze"):
+    op = use.op
+    if part.type.shape[axis] != 1 or use.port != 0 or not op.is_type("Squeeze"):
         return None
     result = graph.op_outputs(op)[0]
     return (

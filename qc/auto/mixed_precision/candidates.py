@@ -12,7 +12,7 @@ from qc.ir.quant.formats import IntFormat, parse_format
 from qc.passes.framework.target import Target
 from qc.passes.framework.target_rules import FormatRule
 
-_WIDTHS = re.compile(r"w(\d+)a(\d+)")
+_WIDTHS = re.compile(r"w(\d{1,9})a(\d{1,9})")
 _WEIGHT_BITS, _ACTIVATION_BITS = (4, 8), (8, 16)
 _FLOATS = {"float16": 16, "float": 32}
 

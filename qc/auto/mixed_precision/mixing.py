@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 
 from qc.compiler.compiled import Compiled
 from qc.ir.errors import UsageError
@@ -30,7 +31,7 @@ class Mixing:
     points: int = 0
 
     def __post_init__(self) -> None:
-        if self.bits is not None and not (isinstance(self.bits, int | float) and 2 <= self.bits <= 32):
+        if self.bits is not None and not (isinstance(self.bits, Real) and 2 <= self.bits <= 32):
             raise UsageError(f"a weight has 2 to 32 bits on average, not {self.bits!r}")
         if self.candidates is None:
             return

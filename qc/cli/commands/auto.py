@@ -22,11 +22,11 @@ from qc.ir.base.files import atomic_write
 from qc.ir.errors import DemandError, UsageError
 from qc.ir.onnx.load import load_model
 from qc.options import REQUIRED, Given, argument, option, some_of
-from qc.outside import Outside
 from qc.progress import RichProgress
 from qc.rendering.table import Column, Table, text
 from qc.rendering.words import count, printable, share_of
 from qc.runtime import Spread, load_data
+from qc.saturation import SaturationCounter
 
 from ..command import Command
 from ..devices import chosen_device, on_option
@@ -156,28 +156,13 @@ class Auto(Command):
                 file.write(recipe_text(found, search.judge, target).encode())
                 with writing(output):
                     found.compiled.save(output)
-        if self.front is not None and found.survey is not None:
-            write_front(self.front, Path(self.model).name, found.survey)
+        front = self.front if found.survey is not None else None
+        if front is not None and found.survey is not None:
+            write_front(front, Path(self.model).name, found.survey)
         if not self.quiet:
-            scored = f"scores by {search.judge.metric.name}; ± is the sampling error of what is lost, at 95 %"
-            standard_output().show(scored, "", trial_table(found, search.judge), "")
-            if found.latency is not None:
-                low, high = found.latency.ratio_quartiles
-                standard_output().show(
-                    f"takes {found.latency.ratio:.2f} times as long as float on this machine, "
-                    f"{low:.2f} to {high:.2f} in half of the rounds{_mostly_float(found.best)}"
-                )
-            if found.survey is not None:
-                standard_output().show(found.survey.table(), "")
-            front = self.front if found.survey is not None else None
-            written = [*((output, recipe_file) if is_written else ()), front, self.log]
-            print_written(written)
-            for note in (*found.compiled.notes, *self._saturated(found.compiled)):
-                print_note(note)
-            for warning in found.compiled.warnings:
-                print_warning(warning)
-            self._tell_of_mixing(found)
-            _tell_of_doubt(found, search.judge)
+            _show_found(found, search.judge)
+            print_written([*((output, recipe_file) if is_written else ()), front, self.log])
+            self._tell(found, search.judge)
         if not found.is_accepted:
             raise DemandError(_refusal(found, search.judge, is_written))
         if self.front is not None and found.survey is None:
@@ -185,6 +170,15 @@ class Auto(Command):
             raise DemandError(
                 f"'{printable(str(self.front))}' is not written, as nothing was measured: {reason}"
             )
+
+    def _tell(self, found: Found, judge: Judge) -> None:
+        """Notes and warnings on the result."""
+        for note in (*found.compiled.notes, *self._saturated(found.compiled)):
+            print_note(note)
+        for warning in found.compiled.warnings:
+            print_warning(warning)
+        self._tell_of_mixing(found)
+        _tell_of_doubt(found, judge)
 
     def _tell_of_mixing(self, found: Found) -> None:
         """Says that nothing was mixed, where that was asked for and was not needed."""
@@ -206,10 +200,10 @@ class Auto(Command):
         if self.eval_data is None:
             return []
         data = load_data(self.preparing.of(self.eval_data), compiled.inputs)
-        outside = Outside(compiled.ir)
+        saturation = SaturationCounter(compiled.ir)
         for feed in islice(Spread(data), _LOOKED_AT):
-            outside.add(feed)
-        return outside.notes()
+            saturation.add(feed)
+        return saturation.notes()
 
     def _check(self, outputs: list[Path | None]) -> None:
         """Looks at files, so that what is wrong is told before any work."""
@@ -313,6 +307,19 @@ class _Telling:
         if self._log is not None:
             self._log.write(f"{json.dumps(record, ensure_ascii=False)}\n")
             self._log.flush()
+
+
+def _show_found(found: Found, judge: Judge) -> None:
+    scored = f"scores by {judge.metric.name}; ± is the sampling error of what is lost, at 95 %"
+    standard_output().show(scored, "", trial_table(found, judge), "")
+    if found.latency is not None:
+        low, high = found.latency.ratio_quartiles
+        standard_output().show(
+            f"takes {found.latency.ratio:.2f} times as long as float on this machine, "
+            f"{low:.2f} to {high:.2f} in half of the rounds{_mostly_float(found.best)}"
+        )
+    if found.survey is not None:
+        standard_output().show(found.survey.table(), "")
 
 
 def _mostly_float(trial: Trial) -> str:

@@ -17,7 +17,6 @@ from qc.ir.onnx.load import load_model, model_folder
 from qc.ir.onnx.protos import holds_quantizers
 from qc.layers import LayerErrors, evaluation_page, layer_document, layer_errors, layer_plot, layer_table
 from qc.options import option
-from qc.outside import Outside
 from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.conformance import violations
 from qc.passes.framework.made_for import target_in
@@ -38,6 +37,7 @@ from qc.runtime import Evaluation, Metric, Runnable, evaluate, parse_metric
 from qc.runtime.devices.device import Device
 from qc.runtime.execution.saturation import sums_saturate
 from qc.runtime.speed.latency import LATENCY_SECONDS
+from qc.saturation import SaturationCounter
 
 from ..command import Command
 from ..devices import chosen_device, on_option
@@ -123,16 +123,16 @@ class Eval(Command):
         runnables: dict[str, ModelProto | Path | Runnable] = dict(models)
         if device is not None:
             runnables[device.name] = _on_device(device, list(models.values())[-1], task)
-        outside = self._outside(task, compiled)
+        saturation, length = self._saturation(task, compiled), task.data.length
+        threads = task.compilation.threads or DEFAULT_THREADS
         with RichProgress(standard_error()) as progress:
             context = PassContext(progress=progress)
-            feeds = context.track(task.data, "comparing", task.data.length)
             result = evaluate(
                 task.compilation.reference(),
                 runnables,
-                outside.watch(feeds),
+                saturation.watch(context.track(task.data, "comparing", length)),
                 base_dir=task.compilation.base_dir,
-                threads=task.compilation.threads or DEFAULT_THREADS,
+                threads=threads,
                 latency_seconds=self.latency_seconds,
                 metrics=metrics,
                 labels=labels,
@@ -141,11 +141,10 @@ class Eval(Command):
             )
             errors = None
             if self._asks_layers and compiled is not None:
-                length = task.data.length
                 errors = layer_errors(
                     compiled,
                     task.data,
-                    threads=task.compilation.threads or DEFAULT_THREADS,
+                    threads=threads,
                     device=task.compilation.device,
                     track=lambda feeds: context.track(feeds, "comparing tensors", length),
                 )
@@ -153,16 +152,15 @@ class Eval(Command):
         self._show(result, errors)
         if not self.job.quiet:
             print_written([self.json_file, self.html_file])
-        notes = outside.notes()
-        if self.quantized is None:
-            notes += _of_integers(compiled)
-        else:
-            notes += [
-                *_of_sides(self.job.model, task.compilation.proto(), self.quantized),
-                *_of_codes(self.quantized),
-            ]
-        for note in notes:
+        for note in [*saturation.notes(), *self._notes(task, compiled)]:
             print_note(note)
+
+    def _notes(self, task: StartedJob, compiled: Compiled | None) -> list[str]:
+        """What is to be known of the models that were compared."""
+        if self.quantized is None:
+            return _of_integers(compiled)
+        sides = _of_sides(self.job.model, task.compilation.proto(), self.quantized)
+        return [*sides, *_of_codes(self.quantized)]
 
     @property
     def _asks_layers(self) -> bool:
@@ -205,12 +203,12 @@ class Eval(Command):
         compiled = task.compile()
         return candidates(compiled) | {"simulation": compiled.device_simulation}, compiled
 
-    def _outside(self, task: StartedJob, compiled: Compiled | None) -> Outside:
+    def _saturation(self, task: StartedJob, compiled: Compiled | None) -> SaturationCounter:
         """What counts inputs beyond their grids."""
         if compiled is not None:
-            return Outside(compiled.ir, is_calibration=self.calibration is None)
+            return SaturationCounter(compiled.ir, is_calibration=self.calibration is None)
         assert self.quantized is not None
-        return Outside(read_model(self.quantized))
+        return SaturationCounter(read_model(self.quantized))
 
     def _write(self, result: Evaluation, errors: LayerErrors | None) -> None:
         """The files that were asked for."""

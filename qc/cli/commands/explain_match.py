@@ -9,8 +9,8 @@ from rich.console import Group
 from rich.text import Text
 
 import qc
-from qc.explanation import Explanation, explain, named_supergroups
 from qc.ir.graph import Op
+from qc.near_matches import Explanation, explain, named_supergroups
 from qc.options import argument, option
 from qc.passes.framework.target import load_target
 from qc.patterns import Match, Mismatch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from qc.passes.framework.context import NEEDS
 from qc.passes.framework.pipeline import COMBINATORS
 from qc.passes.framework.target import Target, load_target, target_names
 from qc.passes.framework.target_rules import FormatRule
+from qc.passes.framework.toml_source import parse_toml, read_text
 from qc.rendering.terminal import Fact, facts_grid, indented
 
 from ..combinators import CombinatorDescription, describe_combinator
@@ -72,8 +72,8 @@ class Help(Command):
 def _is_pipeline_file(name: str) -> bool:
     """Whether it is a file of a pipeline, not of a target; what is wrong with it is told when it is read."""
     try:
-        return name.endswith(".toml") and "pipeline" in tomllib.loads(Path(name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return name.endswith(".toml") and "pipeline" in parse_toml(read_text(name, "file"), name)
+    except UsageError:
         return False
 
 

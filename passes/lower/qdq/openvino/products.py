@@ -21,6 +21,7 @@ from qc.ir.facts.constants import constant_numbers
 from qc.ir.facts.op_traits import bias_port, is_grid_preserving
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.graph import Op, Value
+from qc.ir.value_type import Shape
 
 from ..neighbours import (
     FOLDED,
@@ -35,7 +36,6 @@ from ..neighbours import (
 
 _NORMS = ("GroupNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization")
 _POOLS = ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "Resize")
-_Shape = tuple[int | str | None, ...]
 
 
 def result_to_keep_apart(op: Op) -> Value | None:
@@ -77,7 +77,7 @@ def joined_to_keep_apart(op: Op) -> Value | None:
 
 def _is_expanded_row(value: Value | None) -> bool:
     """Whether an Expand makes a tensor of two axes of a constant, be it in front of ops that only move it."""
-    if value is None or len(value.type.shape or ()) != 2:
+    if value is None or value.type.rank != 2:
         return False
     return comes_from(value, _expands_constant, is_grid_preserving)
 
@@ -176,7 +176,7 @@ def _is_moved_along(value: Value) -> bool:
     return bool(shape) and comes_to(value, is_along, moves)
 
 
-def _appends_ones(shape: _Shape, longer: _Shape) -> bool:
+def _appends_ones(shape: Shape, longer: Shape) -> bool:
     return longer[: len(shape)] == shape and set(longer[len(shape) :]) == {1}
 
 

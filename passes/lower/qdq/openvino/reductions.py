@@ -18,9 +18,10 @@ from onnx import helper
 from qc.ir.facts.constants import constant_numbers
 from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.facts.qdq import is_qdq
-from qc.ir.graph import Op, Value, ValueType
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import ValueType
 
 from ..neighbours import (
     FOLDED,

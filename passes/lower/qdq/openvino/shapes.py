@@ -12,9 +12,10 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from qc.ir.graph import Op, Value, ValueType
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
+from qc.ir.value_type import ValueType
 
 from ....simplify.constants.told import told_axes
 from ..neighbours import comes_to

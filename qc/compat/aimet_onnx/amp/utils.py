@@ -16,7 +16,7 @@ _LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerSizes:
     """The sizes of a layer.
 
     Attributes:
@@ -28,13 +28,13 @@ class Layer:
     output_shape: tuple[int, ...]
 
 
-def find_layer_database_for_mac_calculation(sim: QuantizedModel) -> dict[str, Layer]:
+def find_layer_database_for_mac_calculation(sim: QuantizedModel) -> dict[str, LayerSizes]:
     """The convolutions and products by constant weights, by the names of the ops."""
     found = {}
     for op in sim.connected_graph.ordered_ops:
         weight = next((one for one, kind in op.parameters.values() if kind == "weight"), None)
         if op.type in _LAYERS and weight is not None and weight.shape and op.outputs:
-            found[op.name] = Layer(list(weight.shape), _places(op, len(weight.shape)))
+            found[op.name] = LayerSizes(list(weight.shape), _places(op, len(weight.shape)))
     return found
 
 

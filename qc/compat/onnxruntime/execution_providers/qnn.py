@@ -8,6 +8,7 @@ from onnx import ModelProto
 
 import qc
 from qc.compiler.compiled import refuse_overwrite
+from qc.ir.base.fix_shape import free_axes
 from qc.ir.errors import UsageError, nearest
 from qc.ir.onnx.save import save_model
 from qc.reading import read_model
@@ -79,10 +80,8 @@ def _lengths(model: ModelProto, name: str, text: str) -> list[str]:
         )
     if shape is None or len(shape) != len(given) or not all(one.strip().isdecimal() for one in given):
         raise UsageError(f"dynamic_input_shapes: '{text}' are no lengths for '{name}' of shape {shape}")
-    found = []
-    for axis, (length, wanted) in enumerate(zip(shape, map(int, given), strict=True)):
+    lengths = [int(one) for one in given]
+    for axis, (length, wanted) in enumerate(zip(shape, lengths, strict=True)):
         if isinstance(length, int) and length != wanted:
             raise UsageError(f"dynamic_input_shapes: axis {axis} of '{name}' has {length}, not {wanted}")
-        if not isinstance(length, int):
-            found.append(f"{length or f'{name}[{axis}]'}={wanted}")
-    return found
+    return [f"{free}={lengths[axis]}" for axis, free in free_axes(name, shape).items()]

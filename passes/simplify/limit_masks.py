@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from qc.ir.facts.dataflow import holds_infinity, infinite_values, makes_masks, mask_parts
 from qc.ir.facts.scopes import Scopes, scopes_of
 from qc.ir.graph import Graph, Op, Use, Value
 from qc.ir.journal import SKIP, Remark
@@ -17,7 +18,6 @@ from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
-from ..quantize.placement.dataflow import holds_infinity, infinite_values, makes_masks, mask_parts
 
 
 @dataclass(frozen=True)
@@ -142,10 +142,10 @@ def _needless_choices(scopes: Scopes, infinite: Set[Value]) -> Iterator[Op]:
 def _choice_of(looking: Op) -> Op | None:
     """The Where that puts something in the place of NaN, if that is all that an IsNaN is for."""
     (data, *_), (is_nan, *_) = looking.graph.op_inputs(looking), looking.graph.op_outputs(looking)
-    uses = looking.graph.uses(is_nan) if is_nan is not None and not looking.graph.is_output(is_nan) else []
-    if len(uses) != 1 or not uses[0].op.is_type("Where") or uses[0].port != 0:
+    use = looking.graph.only_use(is_nan)
+    if use is None or not use.op.is_type("Where") or use.port != 0:
         return None
-    return uses[0].op if uses[0].op.graph.op_inputs(uses[0].op)[2] is data else None
+    return use.op if use.op.graph.op_inputs(use.op)[2] is data else None
 
 
 def _drop_choice(rewriter: Rewriter, choice: Op) -> None:

@@ -21,7 +21,7 @@ _UNSEEN = (
 _METHODS = {scheme: method for method, scheme in SCHEMES.items()}
 
 
-class Outside:
+class SaturationCounter:
     """Counts the values of quantized inputs that lie beyond their grids, while feeds go by.
 
     Args:

@@ -1,10 +1,10 @@
-"""Telling of passes that start from grids, and run before there are any."""
+"""What passes need to begin, grids and data; where that is missing they do nothing, and a note says so."""
 
 from __future__ import annotations
 
 from qc.ir.model import Model
 
-from ..framework.context import PassContext
+from ..framework.context import GIVE_DATA, PassContext
 
 
 def is_too_early(model: Model, context: PassContext, name: str, kept: str) -> bool:
@@ -19,4 +19,18 @@ def is_too_early(model: Model, context: PassContext, name: str, kept: str) -> bo
         return False
     if not model.journal.stopped:  # else 'calibrate' ran, and was kept from acting
         context.notes.append(f"{kept}: pass '{name}' is to be run behind 'calibrate', which finds the grids")
+    return True
+
+
+def lacks_data(context: PassContext, name: str, kept: str, use: str) -> bool:
+    """Whether there are no samples, as with statistics that were recorded; a note says so.
+
+    Args:
+        name: the pass that reads data.
+        kept: what it leaves alone then, a sentence: ``ranges stay as they are``.
+        use: what it needs data for: ``to choose them by``.
+    """
+    if context.data is not None and context.samples_given != 0:
+        return False
+    context.notes.append(f"{kept}: pass '{name}' needs data {use}{GIVE_DATA}")
     return True

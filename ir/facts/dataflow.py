@@ -8,10 +8,10 @@ from typing import TypeGuard
 
 from onnx import TensorProto, numpy_helper
 
-from qc.ir.analysis import CONSTANTS, STRUCTURE, TYPES, analysis
-from qc.ir.facts.op_traits import is_grid_preserving, reads_shape_only, traits
-from qc.ir.facts.scopes import Scopes, scopes_of
-from qc.ir.graph import Graph, Op, Use, Value
+from ..analysis import CONSTANTS, STRUCTURE, TYPES, analysis
+from ..graph import Graph, Op, Use, Value
+from .op_traits import is_grid_preserving, reads_shape_only, traits
+from .scopes import Scopes, scopes_of
 
 # Numbers from here on stand for infinity, as in masks of attention: next to them float32 has no fractions.
 _AS_INFINITE = 2.0**24
