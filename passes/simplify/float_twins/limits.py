@@ -27,11 +27,13 @@ def limited(
     [0, 6] whose result has one from 0 to 6, as codes do not reach beyond. The upper ends of other grids are
     what calibration saw, and no part of the network.
     """
-    if elem_type not in _INTEGERS or value.graph.producer(value) is None or result_range(value)[0] >= 0:
-        return value
     scale_data = constant_data(scale)
     zero_data = constant_data(zero_point) if zero_point is not None else None
     if scale_data is None or scale_data.size != 1 or (zero_point is not None and zero_data is None):
+        return value
+    if zero_data is not None:  # what reads the result of an operator of ONNX Runtime has no known type
+        elem_type = zero_data.data_type
+    if elem_type not in _INTEGERS or value.graph.producer(value) is None or result_range(value)[0] >= 0:
         return value
     limits = ml_dtypes.iinfo(helper.tensor_dtype_to_np_dtype(elem_type))
     lowest = int(np.ravel(zero_data.numpy())[0]) if zero_data is not None else 0
