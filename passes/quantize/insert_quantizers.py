@@ -201,7 +201,7 @@ class _Placement:
     def _stores_weights(self, unit: Unit, is_rounded: bool) -> bool:
         """Whether the weights of a unit alone are made smaller: those of a float recurrent op, if rounded."""
         if unit.rule.runs == "weights":
-            return True
+            return not self.units.counts_exactly(unit)
         is_recurrent = traits(unit.root).product == "recurrent"
         return is_rounded and is_recurrent and unit.root not in self.units.left_float
 
