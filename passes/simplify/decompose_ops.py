@@ -82,22 +82,23 @@ _WEIGHTED = {
 class DecomposeOps(Pass):
     """Writes ops in other ops where the target asks for it (``decompose``), as it has no integers for them.
 
-    A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Attention (of
-    opset 23 and newer) two MatMuls and a Softmax, a RotaryEmbedding (likewise) products with sine and cosine,
-    an Einsum of two or more tensors MatMuls and of one a Transpose, a MatMul of columns by rows a Mul, such a
-    Mul of reshaped data one by whole tensors, a SiLU of a low picture one of a row, a Tanh of 16 places one
-    of a place, a MatMul of a constant by data one of data by a weight, a Conv along one axis whose window is
-    wider than the target can hold (``widest_window``) one of neighbours, a Clip by limits that are data Max
-    and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a root, a Gemm one without factors that
-    adds no more than a number to each column, LSTM, GRU and RNN their steps, a Gather of all there is a
-    Reshape, a GatherElements of whole rows a Gather, a GatherND of one sample likewise, a CumSum a product by
-    ones, an AveragePool of whole pictures a GlobalAveragePool, a LayerNormalization over several axes one
-    over the last, a GroupNormalization one of instances, a ScatterND into what lies together a Concat with
-    what is around it, a Split of a row Slices, a ReverseSequence of one length a Gather, a Resize to the
-    nearest numbers one that repeats them or Gathers, and Mish, Softsign, Selu, Celu, Sum, Mean, ReduceL2,
-    ReduceLogSumExp and Scaler, which scikit-learn's models begin with, what their definition says. Only ops
-    on float32 are written so, and GatherND; recurrent ones must have lengths that are known, constant
-    weights, and no clipping.
+    A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Attention
+    (of opset 23 and newer) two MatMuls and a Softmax, a RotaryEmbedding (likewise) products with sine and
+    cosine, an Einsum of two or more tensors MatMuls and of one a Transpose, a MatMul of columns by rows a
+    Mul, such a Mul of reshaped data one by whole tensors, a SiLU of a low picture one of a row, a Tanh of
+    16 places one of a place, a MatMul of a constant by data one of data by a weight, a Conv along one
+    axis whose window is wider than the target can hold (``widest_window``) one of neighbours, a Clip by
+    limits that are data Max and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a root, a
+    Gemm one without factors that adds no more than a number to each column, LSTM, GRU and RNN their
+    steps, a Gather of all there is a Reshape, a GatherElements of whole rows a Gather, a GatherND of one
+    sample likewise, a CumSum a product by ones, an AveragePool of whole pictures a GlobalAveragePool, a
+    LayerNormalization over several axes one over the last, a GroupNormalization one of instances, a
+    ScatterND into what lies together a Concat with what is around it, a Split of a row Slices, a
+    ReverseSequence of one length a Gather, a Resize to the nearest numbers one that repeats them or
+    Gathers, a Trilu a Where, and Mish, Softsign, Selu, Celu, Sum, Mean, ReduceL2, ReduceLogSumExp and
+    Scaler, which scikit-learn's models begin with, what their definition says. Only ops on float32 are
+    written so, and GatherND; recurrent ones must have lengths that are known, constant weights, and no
+    clipping.
 
     For every target a Pad or a Resize along some axes says of all what becomes of them, where that is known.
 
@@ -199,6 +200,7 @@ class DecomposeOps(Pass):
             "Split": movement.split,
             "Sum": elementwise.total,
             "Tanh": tangent,
+            "Trilu": movement.triangle,
             "ai.onnx.ml.Scaler": elementwise.scaler,
         }
 

@@ -10,7 +10,7 @@ import numpy as np
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 
-from .builder import SLICES_BY_INPUT, Builder, Writer
+from .builder import SLICES_BY_INPUT, Builder, Writer, result_shape
 
 Lengths = tuple[int, ...]
 
@@ -86,6 +86,30 @@ def split(op: Op) -> Writer | None:
     if prod(lengths) != lengths[axis]:
         return None
     return lambda build: [*build.slices(data, [part[axis] for part in parts if part is not None], axis)]
+
+
+def triangle(op: Op) -> Writer | None:
+    """A Where between the data and zero, where the lengths of its matrices and the diagonal are known.
+
+    A product by a mask would make other numbers of infinities beyond the diagonal.
+    """
+    data, given = (*op.graph.op_inputs(op), None)[:2]
+    shape = data.type.shape if data is not None else None
+    rows, columns = shape[-2:] if shape is not None and len(shape) > 1 else (None, None)
+    diagonal = fixed_constant(given) if given is not None else None
+    if data is None or not isinstance(rows, int) or not isinstance(columns, int):
+        return None
+    if given is not None and diagonal is None:
+        return None
+    k = int(diagonal.numpy().item()) if diagonal is not None else 0
+    whole = np.ones((rows, columns), bool)
+    kept = np.triu(whole, k) if op.attribute("upper", 1) else np.tril(whole, k)
+
+    def write(build: Builder) -> list[Value | None]:
+        mask, zero = build.constant(kept, "kept"), build.constant(np.array(0, np.float32), "zero")
+        return [build.op("Where", mask, data, zero, shape=result_shape(op))]
+
+    return write
 
 
 def reverse_sequence(op: Op) -> Writer | None:
