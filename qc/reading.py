@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import starmap
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def with_opset(ir: Model, wanted: int, latest: int) -> Model:
     """The model, converted to an opset if its own is older: to the first with quantize ops, or to ``wanted``.
 
     Where ONNX cannot convert it to ``wanted``, the first will do. Of a newer one than ``latest`` it is
-    converted to that, or left as it is where ONNX cannot.
+    converted to that, or to the first that has its ops, or left as it is where ONNX cannot.
 
     Raises:
         ModelError: ONNX cannot convert it to one with quantize ops.
@@ -71,7 +72,8 @@ def with_opset(ir: Model, wanted: int, latest: int) -> Model:
         return ir
     wanted = min(wanted, latest)
     if ir.opset > latest:
-        return _converted(ir, latest)[0] or ir
+        oldest = max(latest, _first_with_its_ops(ir))
+        return _converted(ir, oldest)[0] or ir if oldest < ir.opset else ir
     if ir.opset >= max(OLDEST_OPSET, wanted):
         return ir
     if wanted > OLDEST_OPSET:
@@ -87,6 +89,22 @@ def with_opset(ir: Model, wanted: int, latest: int) -> Model:
         if forgotten:
             raise ModelError(f"{why}has no op {', '.join(forgotten)}: write it as others first")
         raise ModelError(f"{why}cannot convert it ({reason}): convert it first")
+    return found
+
+
+def _first_with_its_ops(ir: Model) -> int:
+    """The first opset that has all ops in ONNX's domain, in whichever version."""
+    nodes = walk_nodes(ir.origin.graph.node)
+    kinds = {node.op_type for node in nodes if node.domain in MAIN_DOMAINS}
+    return max((_first_versions().get(kind, 0) for kind in kinds), default=0)
+
+
+@cache
+def _first_versions() -> dict[str, int]:
+    found: dict[str, int] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if not schema.domain:
+            found[schema.name] = min(schema.since_version, found.get(schema.name, schema.since_version))
     return found
 
 

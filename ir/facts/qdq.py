@@ -15,6 +15,7 @@ from ..graph import Op, Value
 from ..quant.formats import Format, IntFormat, parse_format
 from ..quant.spec import Encoding, Granularity, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec
 from ..value_type import Shape
+from .clipped_codes import code_clip
 from .constants import constant_data, constant_numbers
 from .two_level import TwoLevelScale, two_level_scale
 
@@ -56,6 +57,13 @@ class Quantization:
 def is_qdq(op: Op, op_type: str) -> bool:
     """Whether an op is the QuantizeLinear or DequantizeLinear of ONNX, or that of ONNX Runtime."""
     return op.op_type == op_type and op.domain in _DOMAINS
+
+
+def narrows_codes(op: Op) -> bool:
+    """Whether an op limits codes that are only dequantized to those of a narrower format."""
+    clip = code_clip(op)
+    readers = op.graph.uses(clip.result) if clip is not None and clip.format is not None else []
+    return bool(readers) and all(is_qdq(use.op, "DequantizeLinear") for use in readers)
 
 
 def float_name(codes: str, result: str = "") -> str:
@@ -107,16 +115,25 @@ class QdqReader:
         codes, encoding = op.graph.op_inputs(op)[0], self.encoding(op)
         if codes is None or encoding is None:
             return None
-        if constant_data(codes) is not None:
-            return codes, Quantization(encoding.spec, encoding, stored=True, ops=(op,))
+        clip = code_clip(op.graph.producer(codes))
+        grid = clip.narrowed(encoding) if clip is not None else encoding
+        between = (clip.op,) if clip is not None else ()
+        codes = clip.source if clip is not None else codes
+        if grid is None:
+            return None
+        data = constant_data(codes)
+        if data is not None:
+            within = clip is None or clip.holds(data.numpy())
+            found = Quantization(grid.spec, grid, stored=True, ops=(*between, op))
+            return (codes, found) if within else None
         producer = op.graph.producer(codes)
         if producer is None or not is_qdq(producer, "QuantizeLinear"):
             return None
         source, before = producer.graph.op_inputs(producer)[0], self.encoding(producer)
         if source is None or before is None or not (before is encoding or before.equals(encoding)):
             return None
-        narrow = None if constant_data(source) is not None else False
-        return source, Quantization(encoding.spec, encoding, ops=(producer, op), narrow=narrow)
+        narrow = None if constant_data(source) is not None else grid.spec.narrow
+        return source, Quantization(grid.spec, grid, ops=(producer, *between, op), narrow=narrow)
 
 
 class _Given(NamedTuple):

@@ -115,7 +115,7 @@ _ARITHMETIC = ("Add", "Div", "Mul", "Sub")
 _ACTIVATIONS = ("Clip", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Tanh")
 
 
-def _is_weighed_by_data(op: Op) -> bool:
+def is_weighed_by_data(op: Op) -> bool:
     read = op.graph.op_inputs(op)
     weights = [read[port] for port in weight_ports(op) if port < len(read)]
     return any(value is not None and value.original.const is None for value in weights)
@@ -174,7 +174,8 @@ class OpRule(Strict):
         share_grid: all that is joined, or interpolated, and the output must have one grid.
         signed_operands: a product of two data tensors runs in integers only if their zero points are 0: they
             have signed codes, but for a first one that is never negative.
-        constant_weight: it runs in integers only by a weight that is a constant.
+        constant_weight: it runs in integers only by a weight that is a constant; or the formats of data with
+            which it does.
         plain_products: a product of two data tensors runs in integers only if no vector of constants scales
             its result, or is added to an activation of it.
         of_probabilities: a MatMul by what Softmax made runs in ``integer``, or in ``float`` where that takes
@@ -209,7 +210,7 @@ class OpRule(Strict):
     share_grid: bool = False
     wraps: bool = False
     signed_operands: bool = False
-    constant_weight: bool = False
+    constant_weight: bool | tuple[str, ...] = False
     plain_products: bool = False
     of_probabilities: Literal["integer", "float"] = "integer"
     per_channel: bool = True
@@ -252,9 +253,9 @@ class OpRule(Strict):
 
         Of a region it gets the last op, and all ops as its parts.
         """
-        if self.constant_weight and any(map(_is_weighed_by_data, (op, *parts))):
+        if self.constant_weight is True and any(map(is_weighed_by_data, (op, *parts))):
             return "a weight that is data"
-        by_data = filter(_is_weighed_by_data, (op, *parts)) if self.plain_products else ()
+        by_data = filter(is_weighed_by_data, (op, *parts)) if self.plain_products else ()
         if any(map(_is_scaled_by_vector, by_data)):
             return "numbers for each channel behind a product of data"
         if op.graph.model.opset < self.since:

@@ -25,6 +25,7 @@ from .calibration.multipliers import fit_multipliers
 from .calibration.overflow import leave_overflowing
 from .calibration.range_of import SCHEMES, Method, range_of
 from .calibration.ranges import covering, finite_data, mse_encoding, weight_encoding
+from .calibration.vanishing import leave_vanishing
 from .calibration.wrapping import hold_what_is_joined
 
 _FINE_BITS = 16
@@ -53,7 +54,8 @@ class Calibrate(CalibrationPass):
     Where a sum of products of 8 bits could leave the 32 bits of an accumulator, as one of more than 33,000
     can, the scale of the weight is enlarged.
 
-    What samples show to be larger than float16 has it stays in float32 instead of becoming infinite.
+    What samples show to be larger than float16 has it stays in float32 instead of becoming infinite, and so
+    do constants of which float16 makes zero, with what is computed of them.
 
     Where the target keeps few bits of the factor that rescales a sum of products, scales of weights are moved
     by less than a thousandth, so that the factor is exact for results of 16 bits.
@@ -105,6 +107,7 @@ class Calibrate(CalibrationPass):
                 fit_multipliers(model, context.target)
             model.quant.scheme = SCHEMES.get(self.method, self.method)
         leave_overflowing(model, context, f"pass '{self.name}'")
+        leave_vanishing(model, context)
         calibrate_biases(model)
 
     def of_range(self, spec: QuantSpec, low: float, high: float) -> Encoding:

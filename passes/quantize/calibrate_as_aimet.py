@@ -38,6 +38,7 @@ from .calibration.masks import clipped_to_mask
 from .calibration.overflow import leave_overflowing
 from .calibration.range_of import AIMET_NAMES, SCHEMES
 from .calibration.ranges import covering, finite_data, weight_encoding
+from .calibration.vanishing import leave_vanishing
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class CalibrateAsAimet(CalibrationPass):
                 self._calibrate_streamed(calibration, user, rule, rounded)
             model.quant.scheme = SCHEMES[self.method]
         leave_overflowing(model, context, f"pass '{self.name}'")
+        leave_vanishing(model, context)
         enlarge_weight_scales(model)
         calibrate_biases(model)
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.clipped_codes import CodeClip, code_clip, readers_of_codes
 from qc.ir.facts.constants import constant_data
 from qc.ir.facts.qdq import QdqReader, float_name, is_qdq
 from qc.ir.facts.scopes import Captures, captured_values
@@ -16,6 +17,7 @@ from qc.ir.facts.two_level import two_level_scale
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.arithmetic import dequantize, quantize
+from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding, Quantizer
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
@@ -33,7 +35,8 @@ class ImportQdq(Pass):
     A QuantizeLinear followed by DequantizeLinear ops of the same grid becomes a quantizer on the tensor; a
     DequantizeLinear of a constant becomes a float constant on a grid. What does not come in such pairs stays
     as it is: grids that are computed, codes that other ops read, constants that float32 cannot hold. Where
-    the target sees through what only moves data, that has the grid of what it moves.
+    the target sees through what only moves data, that has the grid of what it moves. A Clip that limits codes
+    to those of a narrower format, as in models of Brevitas (QCDQ), makes a grid of that format.
     """
 
     name = "import-qdq"
@@ -84,17 +87,23 @@ class _Import:
             elif is_qdq(op, "QuantizeLinear"):
                 self._pair(op)
         for op in self._left_over:
-            if not self._graph.is_read(self._result(op)):
+            if op.id in self._graph.nx and not self._graph.is_read(self._result(op)):
                 with self._rewriter.action("scales and codes to quantizer", op):
                     self._rewriter.erase_op(op)
 
     def _constant(self, op: Op) -> None:
         codes = self._graph.op_inputs(op)[0]
         encoding = self._encoding(op)
+        clip = code_clip(self._graph.producer(codes)) if codes is not None else None
+        codes = clip.source if clip is not None else codes
         data = constant_data(codes) if codes is not None else None
         if codes is None or data is None or encoding is None or self._makes_scales(op):
             return
         array = data.numpy()
+        if clip is not None:
+            if not clip.holds(array):
+                return
+            encoding = clip.narrowed(encoding) or encoding
         numbers = dequantize(array, encoding)
         if not np.array_equal(np.asarray(quantize(numbers, encoding)), array.astype(np.int32)):
             return
@@ -117,11 +126,15 @@ class _Import:
     def _pair(self, op: Op) -> None:
         source = self._graph.op_inputs(op)[0]
         encoding = self._encoding(op)
-        readers = [use.op for use in self._graph.uses(self._result(op))]
-        if source is None or encoding is None or not readers:
+        clips, readers = readers_of_codes(self._result(op))
+        if source is None or encoding is None or not readers or self._graph.is_output(self._result(op)):
             return
         if not all(self._restores(reader, encoding) for reader in readers):
             return
+        if clips:
+            encoding = self._clipped(op, clips, encoding)
+            if encoding is None:
+                return
         results = [self._result(reader) for reader in readers]
         alone = source.const is None and self._graph.is_read_once(source)
         if not alone and any(self._graph.is_output(result) for result in results):
@@ -132,7 +145,19 @@ class _Import:
                 sites = [Site(source)] if alone and not rounded else []
                 self._take(reader, result, source, sites, encoding)
         with self._rewriter.action("pair to quantizer", op):
+            for clip in clips:
+                self._erase(clip.op)
             self._erase(op)
+
+    def _clipped(self, op: Op, clips: list[CodeClip], encoding: Encoding) -> Encoding | None:
+        """The grid of codes that a Clip limits, if quantize ops can make it and nobody reads the others."""
+        limits = {(clip.lowest, clip.highest) for clip in clips}
+        if len(limits) > 1 or len(clips) < len(self._graph.uses(self._result(op))):
+            return None
+        found = clips[0].narrowed(encoding)
+        format = found.spec.format if found is not None else None
+        is_made = isinstance(format, IntFormat) and format.bits == format.storage_bits
+        return found if found is not None and is_made and not found.spec.narrow else None
 
     def _take(self, op: Op, result: Value, new: Value, sites: list[Site], encoding: Encoding) -> None:
         """Lets the readers of ``result`` read ``new``, with a quantizer at ``sites`` or at each reading."""
@@ -154,7 +179,7 @@ class _Import:
         """Erases an op; what computes its scales and codes goes later, if nothing else reads them."""
         for value in self._graph.op_inputs(op):
             producer = self._graph.producer(value) if value is not None else None
-            if producer is not None and producer.is_type("Constant", "DequantizeLinear"):
+            if producer is not None and producer.is_type("Clip", "Constant", "DequantizeLinear"):
                 self._left_over[producer] = None
         self._rewriter.erase_op(op)
 

@@ -21,6 +21,7 @@ from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from ..framework.target import Target
 from .calibration.bias import BIAS
+from .placement.data_weights import weighed_by_data
 from .placement.named_ops import named_ops
 from .placement.outliers import mark_probabilities, products_of_outliers
 from .placement.reasons import Reasons
@@ -158,7 +159,7 @@ class _Placement:
         product = target.rule_for("MatMul")
         if by_time and product.of_probabilities == "float":
             mark_probabilities(model, product.asked_by)
-        left_float = _left_float(model, target, options)
+        left_float = _left_float(model, target, options, self.activation.format)
         if by_time:
             self.units = quickest_units(model, context, left_float, saturates)
         else:
@@ -201,7 +202,7 @@ class _Placement:
     def _stores_weights(self, unit: Unit, is_rounded: bool) -> bool:
         """Whether the weights of a unit alone are made smaller: those of a float recurrent op, if rounded."""
         if unit.rule.runs == "weights":
-            return True
+            return not self.units.counts_exactly(unit)
         is_recurrent = traits(unit.root).product == "recurrent"
         return is_rounded and is_recurrent and unit.root not in self.units.left_float
 
@@ -373,9 +374,9 @@ def _in_bytes(*formats: Format) -> bool:
     return all(isinstance(format, IntFormat) and format.bits <= 8 for format in formats)
 
 
-def _left_float(model: Model, target: Target, options: InsertQuantizers) -> dict[Op, Reason]:
+def _left_float(model: Model, target: Target, options: InsertQuantizers, format: Format) -> dict[Op, Reason]:
     """The ops that stay in float whatever the target has kernels for, with the reason."""
-    found = dict(products_of_outliers(model, target))
+    found = dict(products_of_outliers(model, target)) | dict(weighed_by_data(model, target, format))
     if options.spectra == "float":
         found |= left_float_as_spectra(model, target)
     return found | options.left_out(model)

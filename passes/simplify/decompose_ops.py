@@ -91,14 +91,14 @@ class DecomposeOps(Pass):
     wider than the target can hold (``widest_window``) one of neighbours, a Clip by limits that are data Max
     and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a root, a Gemm one without factors that
     adds no more than a number to each column, LSTM, GRU and RNN their steps, a Gather of all there is a
-    Reshape, a GatherElements of whole rows a Gather, a GatherND one of rows, places that count from the
-    end of an axis ones from its start, a CumSum a product by ones, an AveragePool of whole pictures a
+    Reshape, a GatherElements of whole rows a Gather, a GatherND one of rows, places that count from the end
+    of an axis ones from its start, a CumSum a product by ones, an AveragePool of whole pictures a
     GlobalAveragePool, a LayerNormalization over several axes one over the last, a GroupNormalization one of
     instances, a ScatterND into what lies together a Concat with what is around it, a Split of a row Slices, a
     ReverseSequence of one length a Gather, a Resize to the nearest numbers one that repeats them or Gathers,
-    and Mish, Softsign, Selu, Celu, Sum, Mean, ReduceL2, ReduceLogSumExp and Scaler, which scikit-learn's
-    models begin with, what their definition says. Only ops on float32 are written so, GatherND and OneHot;
-    recurrent ones must have lengths that are known, constant weights, and no clipping.
+    a Trilu a Where, and Mish, Softsign, Selu, Celu, Sum, Mean, ReduceL2, ReduceLogSumExp and Scaler, which
+    scikit-learn's models begin with, what their definition says. Only ops on float32 are written so, GatherND
+    and OneHot; recurrent ones must have lengths that are known, constant weights, and no clipping.
 
     For every target a Pad or a Resize along some axes says of all what becomes of them, where that is known.
 
@@ -203,6 +203,7 @@ class DecomposeOps(Pass):
             "Split": movement.split,
             "Sum": elementwise.total,
             "Tanh": tangent,
+            "Trilu": movement.triangle,
             "ai.onnx.ml.Scaler": elementwise.scaler,
         }
 

@@ -26,12 +26,13 @@ Rule = Callable[[FloatTwins, Op], None]
 class Dequantize(Pass):
     """Makes a float model of one that is quantized, whoever did it and in whichever form.
 
-    These are QDQ pairs; the operators of ONNX and ONNX Runtime on codes, such as QLinearConv and QGemm;
-    products of integers whose grids are found at every run, with DynamicQuantizeLinear or in one op such as
-    DynamicQuantizeLSTM; weights of few bits, as in MatMulNBits; and simulations of qc. Weights become the
-    numbers that their codes stand for. Activations are not rounded any more, nor limited to what a
-    calibration saw; but where a grid begins at 0 below numbers that may be negative, it does the work of a
-    Relu, and one that also ends at 6 that of a Clip, and such an op takes its place.
+    These are QDQ pairs, also with Clips of codes in between; the operators of ONNX and ONNX Runtime on
+    codes, such as QLinearConv and QGemm; products of integers whose grids are found at every run, with
+    DynamicQuantizeLinear or in one op such as DynamicQuantizeLSTM; weights of few bits, as in MatMulNBits;
+    and simulations of qc. Weights become the numbers that their codes stand for. Activations are not
+    rounded any more, nor limited to what a calibration saw; but where a grid begins at 0 below numbers that
+    may be negative, it does the work of a Relu, and one that also ends at 6 that of a Clip, and such an op
+    takes its place.
 
     What is in none of these forms stays, with a note. The result can be quantized anew.
     """

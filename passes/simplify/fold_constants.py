@@ -15,6 +15,7 @@ from qc.ir.analysis import CONSTANTS, STRUCTURE, analysis
 from qc.ir.body_rewriter import BodyRewriter
 from qc.ir.facts.constants import is_default
 from qc.ir.facts.op_traits import is_random, reads_shape_only
+from qc.ir.facts.qdq import narrows_codes
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
@@ -48,9 +49,9 @@ class FoldConstants(Pass):
     The bodies of If, Loop and Scan are folded too, also where they read a constant of a graph around them.
     An If whose condition is constant gives way to its branch.
 
-    Quantize and dequantize ops, random ops, and other ops with subgraphs stay. The executor computes the
-    results, so they are those of the runtime. An input with a default, which a caller could override, is
-    taken as a constant and stops being an input.
+    Quantize and dequantize ops with Clips of codes, random ops, and other ops with subgraphs stay. The
+    executor computes the results, so they are those of the runtime. An input with a default, which a caller
+    could override, is taken as a constant and stops being an input.
 
     An op also stays if its results would make the model larger than ``max_growth`` allows: they are weighed
     against the constants and ops that nothing needs any more behind them. A trained parameter, which is going
@@ -289,6 +290,8 @@ def constant_ops(graph: Graph) -> dict[Op, None]:
     found: dict[Op, None] = {}
     for op in graph.ops():
         if op.subgraphs or op.domain or op.op_type in _KEPT or is_random(op) or not op.num_inputs:
+            continue
+        if narrows_codes(op):
             continue
         inputs = [value for value in graph.op_inputs(op) if value is not None]
         if inputs and all(_is_constant(graph, value, found) for value in inputs):

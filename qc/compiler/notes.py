@@ -83,7 +83,8 @@ def of_another_opset(before: int, ir: Model, target: Target) -> list[str]:
     if ir.opset == before:
         return []
     if ir.opset < before:
-        why = f"the latest that {target.name} reads"
+        is_read = ir.opset <= target.models.latest_opset
+        why = f"the latest that {target.name} reads" if is_read else "the first that has all of its ops"
     elif ir.opset > OLDEST_OPSET:
         why = f"which has the ops that {target.name} runs"
     else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from qc.ir.facts.clipped_codes import readers_of_codes
 from qc.ir.facts.constants import constant_data, constant_op_data
 from qc.ir.facts.qdq import QdqReader, Quantization
 from qc.ir.graph import Graph, Op, Value
@@ -138,11 +139,11 @@ class Wiring:
         behind = self.read(source)
         self._behind[result] = Read(behind.value, (*behind.quantizations, quantization))
         self.hidden[op] = None
-        first = quantization.ops[0]
+        first, *between = quantization.ops[:-1] or quantization.ops
         if first not in self._only_quantizes:
             self._only_quantizes[first] = self._is_only_dequantized(graph, first)
         if self._only_quantizes[first]:
-            self.hidden[first] = None
+            self.hidden |= dict.fromkeys([first, *between])
 
     def _is_constant_again(self, graph: Graph, op: Op) -> bool:
         """Whether ``op`` gives a constant as it is; whoever reads its result then reads the constant."""
@@ -160,4 +161,5 @@ class Wiring:
         codes = graph.op_outputs(quantize)[0]
         if codes is None or graph.is_output(codes):
             return False
-        return all(self._reader.quantization(use.op) is not None for use in graph.uses(codes))
+        _, readers = readers_of_codes(codes)
+        return all(self._reader.quantization(reader) is not None for reader in readers)

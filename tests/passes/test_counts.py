@@ -49,3 +49,33 @@ def test_integers_that_become_data_get_a_grid() -> None:
     model = placed(f"{head} {{ f = Cast<to = 1>(n) y = MatMul(f, w) }}", "npu")
     (found,) = (value for value in model.graph.values() if value.name == "f")
     assert model.quant.touches(found)
+
+
+# A tree of decisions as a product: a leaf is reached where as many decisions hold as lead to it.
+TREE = """g (float[16, 2] x) => (float[16, 3] y)
+<float[2] threshold = {0.1, -0.3}, float[2, 4] ways = {1, 1, -1, 0, 0, 1, 0, 1},
+ float[4] reached = {1, 2, 0, 1}, float[4, 3] leaves = {1, 2, 3, -4, 5, 6, 7, -8, 9, 2, 2, 1}> {
+    l = Less(x, threshold)
+    f = Cast<to = 1>(l)
+    n = MatMul(f, ways)
+    e = Equal(n, reached)
+    t = Cast<to = 1>(e)
+    y = MatMul(t, leaves)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "target"),
+    [("w8a8", "openvino"), ("w8a8", "npu"), ("w8a16", "qnn-htp"), ("w4-block32", "ort-cpu")],
+)
+def test_counts_that_are_compared_are_exact(pipeline: str, target: str) -> None:
+    """Products of grids gave numbers near them, so that no leaf was ever reached."""
+    model = parse(TREE)
+    rng = np.random.default_rng(0)
+    feeds = [{"x": rng.normal(size=(16, 2)).astype(np.float32)} for _ in range(4)]
+    data = None if pipeline == "w4-block32" else feeds
+    compiled = qc.compile(model, pipeline, data=data, target=target, threads=1, allow_unquantized=True)
+    expected, made = (run_model(one, feeds[0])["y"] for one in (model, compiled.model))
+    np.testing.assert_allclose(made, expected, atol=0.7)
+    told = "read by MatMul of 'n', which counts truth values, and an Equal compares the count"
+    assert reason(compiled.ir, "ways") == told

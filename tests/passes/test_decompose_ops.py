@@ -216,6 +216,8 @@ FLAT = ("Reshape", "LayerNormalization", "Reshape")
         ("y = Gather <axis = 1> (x, some)", "2, 2, 1, 3, 3", ["Gather"]),
         ("y = ReverseSequence <time_axis = 1, batch_axis = 0> (x, axes)", "2, 4, 3, 3", ["ReverseSequence"]),
         ("y = ReverseSequence <time_axis = 1, batch_axis = 0> (x, ends)", "2, 4, 3, 3", ["Gather"]),
+        ("y = Trilu(x)", "2, 4, 3, 3", ["Where"]),
+        ("y = Trilu<upper = 0>(x, last)", "2, 4, 3, 3", ["Where"]),
         ("y = MatMul(mix, x)", "2, 4, 5, 3", [*TURNED]),
         ("y = CumSum(x, last)", "2, 4, 3, 3", ["MatMul"]),
         (

@@ -134,6 +134,9 @@ NORMALIZED = (random(16), random(16))
         (of_one_op("LogSoftmax", axis=4), 4),
         (of_one_op("LogSoftmax"), 4),
         (of_one_op("LogSoftmax", opset=11, axis=4), 4),
+        (of_one_op("LogSoftmax", axis=1), 4),
+        (of_one_op("Softmax", shape=OFFSETS), 5),
+        (of_one_op("Softmax", axis=2, shape=OFFSETS), 5),  # as RAFT weighs the neighbours of a flow
         (of_one_op("LpNormalization", axis=-1, p=2), 4),
         (of_one_op("MatMul", random(16, 3)), 4),
         (of_one_op("Split", np.array([8, 8]), axis=-1, results=("y", "z")), 3),

@@ -272,6 +272,22 @@ def test_a_model_of_the_newest_opset_of_onnx_has_quantize_ops_that_onnx_runtime_
     qc.runtime.open_session(compiled.model).run(None, feeds[0])
 
 
+def test_a_model_with_ops_of_a_new_opset_is_converted_as_far_as_it_goes() -> None:
+    """CumProd is of opset 26, and ONNX Runtime runs no quantize ops of opset 28."""
+    header = f'<ir_version: 10, opset_import: ["" : {onnx.defs.onnx_opset_version()}]>'
+    model = parse(f"""{header} g (float[4, 6] x) => (float[4, 64] y)
+    <float[6, 64] w, float[64, 64] v, int64 axis = {{1}}> {{
+        m = MatMul(x, w)  s = Sigmoid(m)  c = CumProd(s, axis)  y = MatMul(c, v)
+    }}""")
+    feeds = random_feeds(model, 2)
+    compiled = qc.compile(model, "w8a8", data=feeds, threads=1, allow_unquantized=True)
+    assert compiled.ir.opset == 26
+    first = compiled.notes[0]
+    assert first.endswith(" to 26, the first that has all of its ops"), first
+    made, meant = (qc.runtime.open_session(one).run(None, feeds[0])[0] for one in (compiled.model, model))
+    np.testing.assert_allclose(made, meant, atol=0.1 * np.abs(meant).max())
+
+
 def test_a_table_has_a_grid_where_the_device_looks_up_codes() -> None:
     """The HTP makes no graph of a large table in float; elsewhere what was looked up is quantized."""
     model = parse(

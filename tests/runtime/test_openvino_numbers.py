@@ -240,6 +240,16 @@ def test_what_keeps_ops_apart_is_gone_when_the_model_is_read(graph: str, kept: s
     ]
 
 
+def test_a_mean_behind_a_maximum_has_the_name_and_the_shape_that_the_model_declares() -> None:
+    """The maximum keeps the axis; its result had that name, so that onnx's checker refused the model."""
+    model = _drawn(parse(GRAPHS["ReduceMax rounds its result (12 dB)"]))
+    compiled, _ = _compiled(onnx.shape_inference.infer_shapes(model))
+    onnx.checker.check_model(compiled.model, full_check=True)
+    assert {node.op_type: list(node.output) for node in compiled.model.graph.node}["ReduceMean"] == ["r"]
+    read = qc.compile(compiled.model, "import-qdq", target="openvino", allow_unquantized=True)
+    assert {op.op_type: op.graph.op_outputs(op)[0].name for op in read.ir.graph.ops()}["ReduceMax"] == "r"
+
+
 def _drawn(model: ModelProto) -> ModelProto:
     """With random weights whose channels differ much in size."""
     random = np.random.default_rng(3)

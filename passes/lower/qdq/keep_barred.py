@@ -8,6 +8,7 @@ that only moves numbers it gives codes if both grids are the same, whether the o
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto
 
 from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.facts.qdq import is_qdq
@@ -16,7 +17,8 @@ from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
 from ...framework.target import Target
-from .neighbours import comes_to, dequantize_behind, put_identity_behind
+from ...framework.target_rules import is_weighed_by_data
+from .neighbours import comes_to, dequantize_behind, is_constant, put_identity_behind, stored_codes
 
 
 def keep_barred(model: Model, rewriter: Rewriter, target: Target) -> None:
@@ -28,6 +30,28 @@ def keep_barred(model: Model, rewriter: Rewriter, target: Target) -> None:
         result = op.graph.op_outputs(op)[0] if op.num_inputs and op.num_outputs else None
         if result is not None and _is_between(op, result, rule.runs == "carry"):
             put_identity_behind(rewriter, result)
+
+
+def keep_weighed_by_data(model: Model, rewriter: Rewriter, target: Target) -> None:
+    """Puts one behind ops that a target runs with codes of their data only by constant weights."""
+    for op in list(model.ops()):
+        rule = target.rule_for(op.op_type, op.domain)
+        formats = rule.constant_weight if isinstance(rule.constant_weight, tuple) else ()
+        if not formats or not is_weighed_by_data(op) or op.num_inputs < 2:
+            continue
+        (data, weight), result = op.graph.op_inputs(op)[:2], op.graph.op_outputs(op)[0]
+        if weight is None or is_constant(weight) or stored_codes(weight) is not None:
+            continue
+        dequantize = dequantize_behind(data) if data is not None else None
+        codes = dequantize.graph.op_inputs(dequantize)[0] if dequantize is not None else None
+        if codes is None or result is None or _type_name(codes) not in formats:
+            continue
+        if _is_between(op, result, carries=False):
+            put_identity_behind(rewriter, result)
+
+
+def _type_name(value: Value) -> str:
+    return TensorProto.DataType.Name(value.type.elem_type).lower()
 
 
 def _is_between(op: Op, result: Value, carries: bool) -> bool:

@@ -29,7 +29,7 @@ from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
 from ...framework.target import Target
-from .keep_barred import keep_barred
+from .keep_barred import keep_barred, keep_weighed_by_data
 from .keep_layout import keep_layout
 from .neighbours import (
     PRODUCTS,
@@ -64,6 +64,8 @@ def keep_kernels(model: Model, rewriter: Rewriter, target: Target | None) -> Non
         keep_layout(model, rewriter)
         if target is not None:
             keep_barred(model, rewriter, target)
+    if target is not None:
+        keep_weighed_by_data(model, rewriter, target)
     if provider == _OPENVINO:
         keep_reductions(model, rewriter)
         keep_constants(model, rewriter)

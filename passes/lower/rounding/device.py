@@ -69,9 +69,7 @@ class DeviceArithmetic:
             return False
         if op is None:
             known = one.value.graph.is_input(one.value) and INPUT in self._kinds
-            if known:
-                writer.write(one.op, "QuantizeInFloat16", (one.value, *writer.grid))
-            return known
+            return known and _round_in_float16(writer)
         if one.op in fusions.tables or op.domain == DOMAIN:  # codes of one grid become those of another
             return True
         if result_of(op) is not one.value:  # such as the mean that a normalization gives besides
@@ -94,9 +92,7 @@ class DeviceArithmetic:
             grids = self._grids.get((op, 0)), self._grids.get((op, 1))
             return write_normalization(writer, op, *grids, centered=kind == "layer-norm")
         if kind == "float16":
-            inputs = (one.value, *writer.grid)
-            writer.write(one.op, "QuantizeInFloat16", inputs, {"with_zero_point": 1})
-            return True
+            return _round_in_float16(writer, with_zero_point=1)
         if kind == "average":
             return write_average(writer, op, self._grids.get((op, 0)))
         if kind in ("sum", "quotient") and has_one_number(op):
@@ -199,6 +195,12 @@ class DeviceArithmetic:
         inputs = (writer.rounded.value, *writer.grid, grid[0], step)
         writer.write(writer.rounded.op, "Requantize", inputs, {"arithmetic": arithmetic.value, "axis": axis})
         return True
+
+
+def _round_in_float16(writer: Writer, **attributes: object) -> bool:
+    op, value, _ = writer.rounded
+    writer.write(op, "QuantizeInFloat16", (value, *writer.grid), attributes)
+    return True
 
 
 def _is_one_grid(a: Quantizer, b: Quantizer) -> bool:

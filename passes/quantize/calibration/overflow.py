@@ -26,7 +26,7 @@ def leave_overflowing(model: Model, context: PassContext, user: str) -> None:
     Raises:
         UsageError, DataError, ModelError: as for :meth:`qc.ir.executor.Executor.run`.
     """
-    quantizers = filter(_is_narrow, model.quant.quantizers())
+    quantizers = filter(is_narrow, model.quant.quantizers())
     narrow = [(one, value) for one in quantizers for value in _data(model, one)]
     if not narrow or context.data is None:
         return
@@ -48,8 +48,8 @@ def leave_overflowing(model: Model, context: PassContext, user: str) -> None:
         )
 
 
-def _is_narrow(quantizer: Quantizer) -> bool:
-    """Whether numbers of float32 become infinite in its format."""
+def is_narrow(quantizer: Quantizer) -> bool:
+    """Whether its format has fewer exponents than float32: large numbers become infinite, small ones zero."""
     format = quantizer.spec.format
     is_unscaled = isinstance(format, FloatFormat) and not format.scaled
     return is_unscaled and format.highest < float(np.finfo(np.float32).max) / 2

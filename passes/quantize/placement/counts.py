@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 from onnx import TensorProto
 
 from qc.ir.analysis import CONSTANTS, STRUCTURE, TYPES, analysis
-from qc.ir.facts.op_traits import traits
+from qc.ir.facts.constants import constant_data
+from qc.ir.facts.op_traits import is_grid_preserving, traits
 from qc.ir.facts.scopes import scopes_of
 from qc.ir.graph import Graph, Op, Value
 
@@ -31,6 +35,52 @@ def counts(graph: Graph) -> frozenset[Value]:
             read = (value.original for value in op.graph.op_inputs(op) if value is not None)
             found.update(value for value in read if value in counted)
     return frozenset(found)
+
+
+@analysis(STRUCTURE, TYPES, CONSTANTS)
+def tallies(graph: Graph) -> frozenset[Value]:
+    """Floats in which products count truth values with whole weights, for an Equal to compare.
+
+    So trees of decisions are computed with products. Of a count that is not exact, nothing is equal.
+    """
+    compared = [op for op in scopes_of(graph).ops if op.is_type("Equal")]
+    return frozenset(value for op in compared for value in _tallies_of(op))
+
+
+def _tallies_of(op: Op) -> Iterator[Value]:
+    """What an Equal reads of a product that counts truth values, and what only moves it on the way."""
+    for value in op.graph.op_inputs(op):
+        moved = list(_moved_from(value))
+        maker = moved[-1].graph.producer(moved[-1]) if moved else None
+        if maker is not None and _counts_truths(maker):
+            yield from moved
+
+
+def _moved_from(value: Value | None) -> Iterator[Value]:
+    """A value and what it was before ops moved it, backwards."""
+    while value is not None:
+        value = value.original
+        yield value
+        maker = value.graph.producer(value)
+        value = maker.graph.op_inputs(maker)[0] if maker is not None and is_grid_preserving(maker) else None
+
+
+def _counts_truths(op: Op) -> bool:
+    """Whether an op multiplies truth values, as floats, by whole numbers."""
+    if traits(op).product != "matrix":
+        return False
+    read = [value for value in op.graph.op_inputs(op) if value is not None]
+    constants = [data for value in read if (data := constant_data(value)) is not None]
+    others = [value for value in read if constant_data(value) is None]
+    is_whole = all(np.array_equal(array, np.rint(array)) for array in (data.numpy() for data in constants))
+    return bool(constants) and is_whole and all(map(_is_truth, others))
+
+
+def _is_truth(value: Value) -> bool:
+    *_, first = _moved_from(value)
+    maker = first.graph.producer(first)
+    source = maker.graph.op_inputs(maker)[0] if maker is not None and maker.is_type("Cast") else None
+    return source is not None and source.type.elem_type == TensorProto.BOOL
 
 
 def _counts(op: Op, counted: set[Value]) -> bool:

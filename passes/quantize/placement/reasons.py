@@ -54,6 +54,8 @@ class Reasons:
             return Reason(f"inside {unit.label}, which runs as one operator", asked_by)
         if self._units.is_count(value):
             return Reason(f"{unit.label} computes it from integers, and integers are made of it")
+        if self._units.is_tally(value):
+            return Reason(f"{unit.label} counts truth values, and an Equal compares the count")
         if not self._units.is_data(value):
             return Reason(f"{unit.label} computes it from shapes or constants alone")
         if unit in self._units.integer:
@@ -106,6 +108,8 @@ class Reasons:
         asked_by = unit.rule.asked_by
         if unit in self._units.integer:
             return Reason(f"a parameter of {unit.label}, which stays as it is", asked_by)
+        if self._units.counts_exactly(unit):
+            return Reason(f"read by {unit.label}, which counts truth values, and an Equal compares the count")
         if unit.rule.runs == "weights" and self._has_weights(reader):
             return Reason(f"read by {unit.label}, which has a grid for its weights alone", asked_by)
         if unit.rule.runs == "carry":

@@ -16,7 +16,7 @@ from qc.ir.model import Model
 
 from ...framework.target import Target
 from .constant_factors import scaled_alone
-from .counts import counts
+from .counts import counts, tallies
 from .unit import Reason, Unit, units_of
 
 
@@ -61,7 +61,7 @@ class UnitMap:
         self._fused: dict[Unit, Value | None] = {}
         self._all_integer: dict[Value, bool] = {}
         self._data = data_values(model.graph)
-        self._counts = counts(model.graph)
+        self._counts, self._tallies = counts(model.graph), tallies(model.graph)
         self._infinite = infinite_values(model.graph) if saturates else huge_values(model.graph)
         for unit in units_of(model, self.scopes, target, left_float):
             self._of_op.update(dict.fromkeys(unit.ops, unit))
@@ -105,11 +105,19 @@ class UnitMap:
 
         Counts are no data either: they stay the whole numbers that they are.
         """
-        return value.original in self._data and not self.is_count(value)
+        return value.original in self._data and not (self.is_count(value) or self.is_tally(value))
 
     def is_count(self, value: Value) -> bool:
         """Whether ``value`` is computed from integers, to become integers again."""
         return value.original in self._counts
+
+    def is_tally(self, value: Value) -> bool:
+        """Whether ``value`` counts truth values, to be compared with numbers."""
+        return value.original in self._tallies
+
+    def counts_exactly(self, unit: Unit) -> bool:
+        """Whether the result of a unit is such a count, so that its weights stay what they are."""
+        return any(map(self.is_tally, self.outputs(unit)))
 
     def is_infinite(self, value: Value) -> bool:
         """Whether ``value`` can hold an infinity of a constant, or what stands for it."""

@@ -12,7 +12,7 @@ from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 from qc.patterns.attributes import attribute_of
 
-from .builder import SLICES_BY_INPUT, Builder, Lengths, Writer, lengths_of
+from .builder import SLICES_BY_INPUT, Builder, Lengths, Writer, lengths_of, result_shape
 from .places import counted_from_start, from_the_start, numbered
 
 
@@ -122,6 +122,30 @@ def pad(op: Op) -> Writer | None:
             shape = (*shape[:axis], before + shape[axis] + behind, *shape[axis + 1 :])
             made = build.concat(parts, axis, shape)
         return [made]
+
+    return write
+
+
+def triangle(op: Op) -> Writer | None:
+    """A Where between the data and zero, where the lengths of its matrices and the diagonal are known.
+
+    A product by a mask would make other numbers of infinities beyond the diagonal.
+    """
+    data, given = (*op.graph.op_inputs(op), None)[:2]
+    shape = data.type.shape if data is not None else None
+    rows, columns = shape[-2:] if shape is not None and len(shape) > 1 else (None, None)
+    diagonal = fixed_constant(given) if given is not None else None
+    if data is None or not isinstance(rows, int) or not isinstance(columns, int):
+        return None
+    if given is not None and diagonal is None:
+        return None
+    k = int(diagonal.numpy().item()) if diagonal is not None else 0
+    whole = np.ones((rows, columns), bool)
+    kept = np.triu(whole, k) if op.attribute("upper", 1) else np.tril(whole, k)
+
+    def write(build: Builder) -> list[Value | None]:
+        mask, zero = build.constant(kept, "kept"), build.constant(np.array(0, np.float32), "zero")
+        return [build.op("Where", mask, data, zero, shape=result_shape(op))]
 
     return write
 

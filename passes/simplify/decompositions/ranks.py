@@ -52,13 +52,36 @@ def along_rows(op: Op, rank: int) -> Writer | None:
     """An op along the last axis alone, whose other inputs are flat, or one number."""
     data, *others = op.graph.op_inputs(op)
     lengths = lengths_of(data)
-    older = op.is_type("LogSoftmax") and op.graph.model.opset < _SOFTMAX_ALONG_AN_AXIS
-    if lengths is None or op.attribute("axis", 1 if older else -1) not in (-1, len(lengths) - 1):
+    if lengths is None or _axis(op) not in (-1, len(lengths) - 1):
         return None
     shapes = [other.type.shape for other in others if other is not None]
     if any(shape is None or len(shape) > 1 for shape in shapes):
         return None
     return _in_rows(op, rank)
+
+
+def softmax(op: Op, rank: int) -> Writer | None:
+    """A Softmax along rows, or along an axis between two others, which stand for all around it."""
+    data = op.graph.op_inputs(op)[0]
+    lengths = lengths_of(data)
+    if data is None or lengths is None or _axis(op) in (-1, len(lengths) - 1):
+        return along_rows(op, rank)
+    if op.graph.model.opset < _SOFTMAX_ALONG_AN_AXIS or rank < 3:
+        return None
+    axis = _axis(op) % len(lengths)
+    shape = prod(lengths[:axis]), lengths[axis], prod(lengths[axis + 1 :])
+
+    def write(build: Builder) -> list[Value | None]:
+        made = build.op(op.op_type, build.reshape(data, shape), shape=shape, axis=1)
+        return [build.reshape(made, lengths)]
+
+    return write
+
+
+def _axis(op: Op) -> int:
+    """The axis of a normalization; that of a softmax of old opsets is the second one if none is said."""
+    older = op.is_type("LogSoftmax", "Softmax") and op.graph.model.opset < _SOFTMAX_ALONG_AN_AXIS
+    return int(op.attribute("axis", 1 if older else -1))
 
 
 def product(op: Op, rank: int) -> Writer | None:
@@ -171,7 +194,8 @@ _EACH_NUMBER = (
 )
 WRITERS: Mapping[str, Callable[[Op, int], Writer | None]] = {
     **dict.fromkeys(_EACH_NUMBER, of_each_number),
-    **dict.fromkeys(("LayerNormalization", "LogSoftmax", "LpNormalization"), along_rows),
+    **dict.fromkeys(("LayerNormalization", "LpNormalization"), along_rows),
+    **dict.fromkeys(("LogSoftmax", "Softmax"), softmax),
     "MatMul": product,
     "MaxPool": max_pool,
     **dict.fromkeys(("GlobalMaxPool", "InstanceNormalization"), over_positions),

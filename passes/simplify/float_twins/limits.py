@@ -19,25 +19,36 @@ _RELU6 = 6.0
 
 
 def limited(
-    rewriter: Rewriter, value: Value, scale: Value, zero_point: Value | None, elem_type: int
+    rewriter: Rewriter,
+    value: Value,
+    scale: Value,
+    zero_point: Value | None,
+    elem_type: int,
+    codes: tuple[int, int] | None = None,
 ) -> Value:
     """A float tensor with the activation that quantizing it stands for: a Relu, a Clip to 6, or none.
 
     ONNX Runtime and others leave out a Relu whose result has a grid that begins at zero, and a Clip to
     [0, 6] whose result has one from 0 to 6, as codes do not reach beyond. The upper ends of other grids are
     what calibration saw, and no part of the network.
+
+    Args:
+        codes: the lowest and the highest one; those of the element type if they are left out.
     """
-    if elem_type not in _INTEGERS or value.graph.producer(value) is None or result_range(value)[0] >= 0:
-        return value
     scale_data = constant_data(scale)
     zero_data = constant_data(zero_point) if zero_point is not None else None
     if scale_data is None or scale_data.size != 1 or (zero_point is not None and zero_data is None):
         return value
-    limits = ml_dtypes.iinfo(helper.tensor_dtype_to_np_dtype(elem_type))
-    lowest = int(np.ravel(zero_data.numpy())[0]) if zero_data is not None else 0
-    if lowest != int(limits.min):
+    if zero_data is not None:  # what reads the result of an operator of ONNX Runtime has no known type
+        elem_type = zero_data.data_type
+    if elem_type not in _INTEGERS or value.graph.producer(value) is None or result_range(value)[0] >= 0:
         return value
-    highest = (int(limits.max) - lowest) * float(np.ravel(scale_data.numpy())[0])
+    limits = ml_dtypes.iinfo(helper.tensor_dtype_to_np_dtype(elem_type))
+    first, last = codes or (int(limits.min), int(limits.max))
+    lowest = int(np.ravel(zero_data.numpy())[0]) if zero_data is not None else 0
+    if lowest != first:
+        return value
+    highest = (last - lowest) * float(np.ravel(scale_data.numpy())[0])
     graph = value.graph
     result = rewriter.add_value(graph, f"{value.name}_activated", value.type)
     if abs(highest - _RELU6) > 1e-4 * _RELU6:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import helper
 
+from qc.ir.facts.clipped_codes import CodeClip, code_clip
 from qc.ir.facts.constants import constant_data, constant_numbers
 from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.facts.qdq import float_name, is_qdq
@@ -133,6 +134,8 @@ class FloatTwins:
             source is not None and op.is_type("DynamicQuantizeLinear") and op.graph.op_outputs(op)[0] is codes
         ):
             self.put(codes, source, dynamic_grid(op))
+        elif (clip := code_clip(op)) is not None:
+            self._limit(codes, clip, grid)
         elif is_grid_preserving(op) or op.is_type("Resize"):
             self._move(op, [0], grid)
         elif op.is_type("Concat"):
@@ -154,6 +157,17 @@ class FloatTwins:
         lowest, highest = np.iinfo(dtype).min, np.iinfo(dtype).max
         steps = np.clip(np.rint(data.numpy() / scale) + zero, lowest, highest) - zero
         return self.constant(source, (steps * scale).astype(scale.dtype), f"{source.name}_rounded")
+
+    def _limit(self, codes: Value, clip: CodeClip, grid: Grid) -> None:
+        """Codes within narrower limits; those of a constant have to be."""
+        data = constant_data(clip.source)
+        if data is not None and not clip.holds(data.numpy()):
+            raise NoTwin
+        twin, ends = self.of(clip.source, grid), (clip.lowest, clip.highest)
+        if data is None:
+            type = codes.type.elem_type or clip.source.type.elem_type
+            twin = limited(self.rewriter, twin, grid.scale, grid.zero_point, type, ends)
+        self.put(codes, twin, grid)
 
     def _move(self, op: Op, ports: Iterable[int], grid: Grid) -> None:
         """The same op on the twins of the codes that it moves."""

@@ -63,6 +63,8 @@ def unkeep_reductions(model: Model, rewriter: Rewriter) -> None:
             continue
         with rewriter.action("unkeep reductions", op):
             rewriter.replace_uses(result, source)
+            if is_mean and source.name == f"{result.name}_kept":
+                rewriter.swap_names(source, result)
             rewriter.erase_op(op)
             if is_mean:
                 rewriter.set_attribute(before, "keepdims", op.attribute("keepdims"))
@@ -156,3 +158,4 @@ def _put_mean_behind(rewriter: Rewriter, op: Op, result: Value) -> None:
     if op.attribute("keepdims", 1) != 1:
         rewriter.set_attribute(op, "keepdims", 1)
         rewriter.set_type(result, ValueType(result.type.elem_type))
+        rewriter.swap_names(result, kept)  # the model may declare the shape of what had the name
