@@ -154,7 +154,8 @@ class Target(Strict):
         """The most dimensions of the data with which its runtime runs an op; 0 for any number."""
         seen = self.support.ops.get(op_type) if self.support is not None and not domain else None
         own = self.models.most_dimensions
-        return max(seen.ranks, default=own) if seen is not None else own
+        runs = max(seen.ranks, default=own) if seen is not None else own
+        return self.rule_for(op_type, domain).most_dimensions or runs
 
     def rule_for(self, op_type: str, domain: str = "") -> OpRule:
         """The rule of an op type."""

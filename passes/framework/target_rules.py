@@ -198,6 +198,7 @@ class OpRule(Strict):
         written_as: the op that the target runs it as: a region of other ops is slower in float, and none to
             a target that has it in integers.
         decompose: the pass ``decompose-ops`` writes it in other ops.
+        most_dimensions: of its data, where that is less than what the target runs; 0 for what it runs.
         why: the reason shown for a tensor that stays float because of this rule.
     """
 
@@ -225,6 +226,7 @@ class OpRule(Strict):
     since: int = 0
     written_as: str | None = None
     decompose: bool = False
+    most_dimensions: int = Field(default=0, ge=0)
     why: str | None = None
     _asked_by: str = PrivateAttr("")
 

@@ -33,18 +33,20 @@ _NAMED = 3  # ops that a note names, of all that stay
 class LimitRanks(Pass):
     """Rewrites ops that have more dimensions than the target runs.
 
-    The limit is the target's ``most_dimensions``, or what its table ``support`` has for the op.
+    The limit is the target's ``most_dimensions``, that of its rule for the op, or what its table ``support``
+    has for that.
 
     Of a Transpose, dimensions that stay side by side become one, and those of length 1 go; where more are
-    left, they go to their places one after the other. Of a Split, a Gather and a Concat those before the
-    axis and behind it become one, and so do those that an op on several tensors, a Slice, an Expand, a Tile
-    or a sum treats alike, as in deformable attention. Ops that compute each number by itself,
-    normalizations along rows and products of matrices get one dimension for the first ones, if the table of
-    what the target runs (``support``) has them in fewer; so does a Softmax for those before its axis, and
-    for those behind it; a MaxPool of volumes becomes two, and what is over all positions of a channel gets
-    one dimension of these. Of the Reshapes around what moves numbers, as windows of pictures, heads of
-    attention and shuffled pixels are written, one is left on each side. All lengths must be known, and none
-    0; a note names what stays. Nothing is done for targets without a limit.
+    left, they go to their places one after the other. Of a Split, a Gather and a Concat those before the axis
+    and behind it become one, and so do those that an op on several tensors, a Slice, an Expand, a Tile or a
+    sum treats alike, as in deformable attention. Ops that compute each number by itself, normalizations along
+    rows and products of matrices get one dimension for the first ones, if the table of what the target runs
+    (``support``) has them in fewer; so does a Softmax for those before its axis, and for those behind it; a
+    MaxPool of volumes becomes two, and what is over all positions of a channel gets one dimension of these; a
+    LeakyRelu or a PRelu becomes the larger one of its data and their product by the slope. Of the Reshapes
+    around what moves numbers, as windows of pictures, heads of attention and shuffled pixels are written, one
+    is left on each side. All lengths must be known, and none 0; a note names what stays. Nothing is done for
+    targets without a limit.
     """
 
     name = "limit-ranks"

@@ -206,6 +206,18 @@ def test_what_cannot_have_fewer_is_told_and_stays(model: onnx.ModelProto, is_tol
     assert len(made.journal.remarks) == is_told
 
 
+@pytest.mark.parametrize("positions", [(5, 6), (4, 5, 6)])
+@pytest.mark.parametrize("op_type", ["LeakyRelu", "PRelu"])
+def test_a_slope_in_volumes_is_a_product(op_type: str, positions: tuple[int, ...]) -> None:
+    """The networks of nnU-Net join such volumes: -10 dB for 37 on the HTP; a PRelu ended its compiler."""
+    slopes = np.float32([0.25, -0.5, 1]).reshape(3, *(1 for _ in positions))
+    model = of_one_op(op_type, *([slopes] if op_type == "PRelu" else []), shape=(2, 3, *positions))
+    made = qc.compile(model, "limit-ranks", target="qnn-htp").model
+    assert [node.op_type for node in made.graph.node] == (["Mul", "Max"] if len(positions) > 2 else [op_type])
+    feed = {"x": random(2, 3, *positions)}
+    np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], rtol=1e-6)
+
+
 def test_a_matrix_of_unknown_shape_may_be_several() -> None:
     model = of_one_op("MatMul", random(16, 3))
     del model.graph.initializer[:]

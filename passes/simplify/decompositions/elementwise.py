@@ -26,6 +26,19 @@ def prelu(op: Op) -> Writer | None:
     return lambda build: [build.op("Max", data, build.op("Mul", data, slope, shape=shape), shape=shape)]
 
 
+def leaky_relu(op: Op) -> Writer | None:
+    """The larger of the data and its product with a slope that is not above 1."""
+    data, slope, shape = _data(op), op.attribute("alpha", 0.01), result_shape(op)
+    if slope > 1:
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        factor = build.constant(np.array(slope, np.float32), "slope")
+        return [build.op("Max", data, build.op("Mul", data, factor, shape=shape), shape=shape)]
+
+    return write
+
+
 def clip(op: Op) -> Writer | None:
     """The larger one of data and a limit, and the smaller one of that and the other, if one is data."""
     limits = zip(("Max", "Min"), op.graph.op_inputs(op)[1:], (-np.inf, np.inf), strict=False)

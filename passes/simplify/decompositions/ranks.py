@@ -10,6 +10,7 @@ from qc.ir.graph import Op, Value
 
 from ...framework.target import Target
 from .builder import Builder, Lengths, Writer, lengths_of
+from .elementwise import leaky_relu, prelu
 
 
 def has_more(target: Target, op: Op) -> bool:
@@ -189,14 +190,16 @@ def _window(op: Op, *axes: int | None) -> dict[str, Any]:
 
 _SOFTMAX_ALONG_AN_AXIS = 13  # the first opset whose softmax is not one of all dimensions from an axis on
 _EACH_NUMBER = (
-    *("Abs", "Ceil", "Clip", "Cos", "Elu", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu"),
+    *("Abs", "Ceil", "Clip", "Cos", "Elu", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish"),
     *("Log", "Neg", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Softplus", "Sqrt", "Tanh"),
 )
 WRITERS: Mapping[str, Callable[[Op, int], Writer | None]] = {
     **dict.fromkeys(_EACH_NUMBER, of_each_number),
     **dict.fromkeys(("LayerNormalization", "LpNormalization"), along_rows),
     **dict.fromkeys(("LogSoftmax", "Softmax"), softmax),
+    "LeakyRelu": lambda op, rank: leaky_relu(op),
     "MatMul": product,
     "MaxPool": max_pool,
+    "PRelu": lambda op, rank: prelu(op),
     **dict.fromkeys(("GlobalMaxPool", "InstanceNormalization"), over_positions),
 }
