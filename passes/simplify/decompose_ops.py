@@ -35,6 +35,7 @@ from .decompositions.builder import Builder, Writer, put_in_place
 from .decompositions.dilation import dilated
 from .decompositions.einsum import einsum
 from .decompositions.factors import factors
+from .decompositions.fourier import short_time
 from .decompositions.gemm import gemm
 from .decompositions.grouped_attention import group_query_attention
 from .decompositions.recurrent import advice, unrolled
@@ -95,10 +96,11 @@ class DecomposeOps(Pass):
     of an axis ones from its start, a CumSum a product by ones, an AveragePool of whole pictures a
     GlobalAveragePool, a LayerNormalization over several axes one over the last, a GroupNormalization one of
     instances, a ScatterND into what lies together a Concat with what is around it, a Split of a row Slices, a
-    ReverseSequence of one length a Gather, a Resize to the nearest numbers one that repeats them or Gathers,
-    a Trilu a Where, and Mish, Softsign, Selu, Celu, Sum, Mean, ReduceL2, ReduceLogSumExp and Scaler, which
-    scikit-learn's models begin with, what their definition says. Only ops on float32 are written so, GatherND
-    and OneHot; recurrent ones must have lengths that are known, constant weights, and no clipping.
+    STFT a Conv, a ReverseSequence of one length a Gather, a Resize to the nearest numbers one that repeats
+    them or Gathers, a Trilu a Where, and Mish, Softsign, Selu, Celu, Sum, Mean, ReduceL2, ReduceLogSumExp and
+    Scaler, which scikit-learn's models begin with, what their definition says. Only ops on float32 are
+    written so, GatherND and OneHot; recurrent ones must have lengths that are known, constant weights, and no
+    clipping.
 
     For every target a Pad or a Resize along some axes says of all what becomes of them, where that is known.
 
@@ -196,6 +198,7 @@ class DecomposeOps(Pass):
             "Resize": nearest,
             "ReverseSequence": movement.reverse_sequence,
             "RotaryEmbedding": rotary_embedding,
+            "STFT": short_time,
             "ScatterElements": places.from_the_start,
             "ScatterND": scattered,
             "Selu": elementwise.selu,

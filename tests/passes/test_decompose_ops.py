@@ -263,6 +263,25 @@ def test_a_group_norm_is_one_of_instances_with_a_scale_behind_it() -> None:
     agree(made, model, 1e-4)
 
 
+@pytest.mark.parametrize("sides", [0, 1])
+@pytest.mark.parametrize(
+    ("shape", "given"),
+    [
+        ("2, 50, 1", "x, step, window"),
+        ("1, 33", "x, step, , length"),
+        ("1, 16, 1", "x, step, window"),
+    ],
+)
+def test_a_transform_of_frames_is_a_convolution(shape: str, given: str, sides: int) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[{shape}] x) => (float[B, T, F, 2] y) <int64 step = {{5}}, int64 length = {{8}},
+        float[8] window = {{0.1, 0.3, 0.7, 1, 1, 0.7, 0.3, 0.1}}
+    > {{ y = STFT<onesided = {sides}>({given}) }}""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made) == ["Reshape", "Conv", "Transpose", "Reshape"]
+    agree(made, model, 1e-5)
+
+
 # -- convolutions --------------------------------------------------------------------------------------------
 
 
