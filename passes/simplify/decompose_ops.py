@@ -95,12 +95,12 @@ class DecomposeOps(Pass):
     Reshape, a GatherElements of whole rows a Gather, a GatherND one of rows, places that count from the end
     of an axis ones from its start, a CumSum a product by ones, an AveragePool of whole pictures a
     GlobalAveragePool, a LayerNormalization over several axes one over the last, a GroupNormalization one of
-    instances, a ScatterND into what lies together a Concat with what is around it, a Split of a row Slices, a
-    STFT a Conv, a ReverseSequence of one length a Gather, a Resize to the nearest numbers one that repeats
-    them or Gathers, a Trilu a Where, and Mish, Softsign, Selu, Celu, Sum, Mean, ReduceL2, ReduceLogSumExp and
-    Scaler, which scikit-learn's models begin with, what their definition says. Only ops on float32 are
-    written so, GatherND and OneHot; recurrent ones must have lengths that are known, constant weights, and no
-    clipping.
+    instances, a ScatterND into what lies together a Concat with what is around it, a Pad of integers a
+    Concat, a Split of a row Slices, a STFT a Conv, a ReverseSequence of one length a Gather, a Resize to the
+    nearest numbers one that repeats them or Gathers, a Trilu a Where, and Mish, Softsign, Selu, Celu, Sum,
+    Mean, ReduceL2, ReduceLogSumExp and Scaler, which scikit-learn's models begin with, what their definition
+    says. Only ops on float32 are written so, but GatherND, OneHot and Pad on any type; recurrent ones must
+    have lengths that are known, constant weights, and no clipping.
 
     For every target a Pad or a Resize along some axes says of all what becomes of them, where that is known.
 

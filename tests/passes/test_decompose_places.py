@@ -49,20 +49,68 @@ def test_rows_that_are_chosen_as_a_whole_are_gathered(data: str, copies: str, le
         ("Gather<axis = 1>(x, i)", "5, 2, 4"),
         ("GatherElements<axis = 1>(x, i)", "2, 4"),
         ("ScatterElements<axis = 1>(x, i, u)", "5, 4"),
-        ("OneHot(i, four, u2)", "2, 4, 4"),
     ],
 )
 def test_places_from_the_end_are_counted_from_the_start(op: str, shape: str) -> None:
     """The HTP reads, writes or sets something else where they are not constant."""
     model = parse(f"""<ir_version: 8, opset_import: ["" : 18]>
-    g (float[5, 4] x, int64[2, 4] i, float[2, 4] u) => (float[{shape}] y) <
-        int64 four = {{4}}, float[2] u2 = {{-1, 2}}
-    > {{ y = {op} }}""")
+    g (float[5, 4] x, int64[2, 4] i, float[2, 4] u) => (float[{shape}] y) {{ y = {op} }}""")
     made = qc.compile(model, "decompose-ops", target="qnn-htp").model
     assert types(made) == [*FROM_START, op[: op.index("(")].split("<")[0]]
     feed = random_feeds(model, 1)[0] | {"i": np.array([[-4, 3, -2, 1], [0, -3, -2, -1]])}
     np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
     assert types(qc.compile(made, "decompose-ops", target="qnn-htp").model) == types(made)
+
+
+def test_places_of_ones_that_there_are_not_set_none() -> None:
+    """Labels of -100 are those that do not count."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 18]>
+    g (int64[2, 3] i) => (float[2, 3, 60] y) <int64 sixty = {60}, float[2] values = {-1, 2}> {
+        y = OneHot(i, sixty, values)
+    }""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made) == [*FROM_START, "Less", "Where", "OneHot"]
+    feed = {"i": np.array([[-100, -60, -1], [0, 59, 60]])}
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
+    assert types(qc.compile(made, "decompose-ops", target="qnn-htp").model) == types(made)
+
+
+@pytest.mark.parametrize(
+    ("found", "are_known"),
+    [
+        ("l = Less(i, zero) p = Where(l, minus, i)", False),
+        ("p, n = TopK(i, two)", False),
+        ("v, p = TopK(i, two)", True),
+        ("a = ArgMax<axis = 0>(i) b = Concat<axis = 0>(a, a) p = Slice(b, zeros, two)", True),
+    ],
+)
+def test_where_places_are_known_to_count_from_the_start(found: str, are_known: bool) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[5, 4] x, int64[3, 2] i) => (float[A, B, C] y) <
+        int64 zero = {{0}}, int64 minus = {{-1}}, int64[1] two = {{2}}, int64[1] zeros = {{0}}
+    > {{ {found}  y = Gather(x, p) }}""")
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert ("Add" in types(made)) != are_known
+
+
+def test_a_long_way_to_places_is_followed() -> None:
+    names = [f"i{index}" for index in range(2000)]
+    chain = " ".join(f"{b} = Identity({a})" for a, b in zip(["i", *names], names, strict=False))
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[5, 4] x, int64[3] i) => (float[3, 4] y) {{ {chain} y = Gather(x, {names[-1]}) }}""")
+    assert types(qc.compile(model, "decompose-ops", target="qnn-htp").model)[-4:] == [*FROM_START, "Gather"]
+
+
+@pytest.mark.parametrize("op", ["m = Pad(i, none)", "m = GatherND(i, all)"])
+def test_what_stays_as_it_was_given_keeps_its_name(op: str) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 18]>
+    g (int64[3] i) => (int64[3] m) <int64[2] none = {{0, 0}}, int64[3, 1] all = {{0, 1, 2}}> {{ {op} }}""")
+    made = qc.compile(model, "decompose-ops, eliminate-dead-code", target="qnn-htp").model
+    assert [one.name for one in made.graph.input] == ["i"]
+    feed = {"i": np.array([3, 1, 2])}
+    np.testing.assert_array_equal(run_model(made, feed)["m"], feed["i"])
 
 
 @pytest.mark.parametrize("kind", ["int64", "bool"])

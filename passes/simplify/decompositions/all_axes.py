@@ -17,7 +17,7 @@ from .builder import Builder, Writer, result_shape
 
 def pad(op: Op) -> Writer | None:
     """A Pad by lengths that are known."""
-    data, _, number, axes, *_ = (*op.graph.op_inputs(op), None, None)
+    data, _, number, axes, *_ = (*op.graph.op_inputs(op), None, None, None)
     pads, mode = attribute_of(op, "pads", op.graph.op_inputs(op)), op.attribute("mode", "constant")
     if axes is None or data is None or not isinstance(pads, tuple):
         return None

@@ -175,8 +175,12 @@ Writer = Callable[[Builder], list[Value | None]]  # adds ops; what takes the pla
 
 
 def put_in_place(rewriter: Rewriter, old: Value, new: Value) -> None:
-    """Lets all read ``new`` instead of ``old``, by its name."""
-    name = old.name
+    """Lets all read ``new`` instead of ``old``, by its name; a copy of what has a name of its own to keep."""
+    name, graph = old.name, old.graph
+    if graph.is_input(new) or new.captured is not None:
+        copy = rewriter.add_value(graph, name, old.type)
+        rewriter.add_op(graph, "Identity", [new], [copy])
+        new = copy
     rewriter.replace_uses(old, new)
     if new.name != name:  # a graph output takes its name along
         rewriter.swap_names(old, new)

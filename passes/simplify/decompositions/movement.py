@@ -100,7 +100,7 @@ def split(op: Op) -> Writer | None:
 
 def pad(op: Op) -> Writer | None:
     """Constants around what is no float, as a mask of words, by a Concat along each axis."""
-    data, _, number, *_ = (*op.graph.op_inputs(op), None)
+    data, _, number, *_ = (*op.graph.op_inputs(op), None, None)
     pads, lengths = attribute_of(op, "pads", op.graph.op_inputs(op)), lengths_of(data)
     filling, is_constant = fixed_constant(number), op.attribute("mode", "constant") == "constant"
     if data is None or data.is_float or lengths is None or not is_constant or (number and not filling):

@@ -13,7 +13,8 @@ from qc.ir.graph import Op, Value
 
 from .builder import Builder, Lengths, Writer, lengths_of
 
-_FOUND = ("ArgMax", "ArgMin", "NonZero", "TopK")  # ops that tell places, from the start
+_FOUND = {"ArgMax": 0, "ArgMin": 0, "NonZero": 0, "TopK": 1}  # which result tells places, from the start
+_OLDEST_OPSET = 9  # which has all ops that are written
 _MOVERS = ("Cast", "Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 
 
@@ -24,9 +25,9 @@ def from_the_start(op: Op) -> Writer | None:
     """
     data, places, *others = op.graph.op_inputs(op)
     lengths = lengths_of(data)
-    if data is None or places is None or not lengths or data.original.const is not None:
+    if data is None or places is None or not lengths or not _may_count_from_end(op, places):
         return None
-    if _count_from_start(places):
+    if op.is_type("Gather") and data.original.const is not None:
         return None
     axis = op.attribute("axis", 0) % len(lengths)
 
@@ -38,15 +39,21 @@ def from_the_start(op: Op) -> Writer | None:
 
 
 def one_hot(op: Op) -> Writer | None:
-    """A OneHot of places that all count from the start."""
+    """A OneHot of places that all count from the start; those that there are not are beyond its end."""
     places, depth, values = op.graph.op_inputs(op)
-    length = fixed_constant(depth)
-    if places is None or length is None or _count_from_start(places):
+    given = fixed_constant(depth)
+    if places is None or given is None or not _may_count_from_end(op, places):
+        return None
+    length, kind = int(given.numpy().item()), places.type.elem_type
+    if length > np.iinfo(helper.tensor_dtype_to_np_dtype(kind)).max:
         return None
 
     def write(build: Builder) -> list[Value | None]:
-        counted = counted_from_start(build, places, int(length.numpy().item()))
-        return [build.same(op, counted, depth, values)]
+        counted = counted_from_start(build, places, length)
+        zero, end = (_number(build, one, kind) for one in (0, length))
+        is_before = build.op("Less", counted, zero, shape=places.type.shape, type=TensorProto.BOOL)
+        known = build.op("Where", is_before, end, counted, shape=places.type.shape, type=kind)
+        return [build.same(op, known, depth, values)]
 
     return write
 
@@ -92,22 +99,60 @@ def numbered(build: Builder, places: Value, lengths: Lengths, of_batch: int = 0)
     return made("Add", number, build.constant(firsts, "firsts"))
 
 
-def _count_from_start(places: Value | None) -> bool:
+def _may_count_from_end(op: Op, places: Value) -> bool:
+    """Whether some of the places of an op may be negative, where others can be written."""
+    is_signed = places.type.elem_type in (TensorProto.INT32, TensorProto.INT64)
+    return is_signed and op.graph.model.opset >= _OLDEST_OPSET and not _count_from_start(places)
+
+
+def _count_from_start(places: Value) -> bool:
     """Whether places are known not to be negative: found ones, constants, and those that were made so."""
-    if places is None:
+    asked, seen = [places], {places}
+    while asked:
+        value = asked.pop()
+        given, maker = fixed_constant(value), value.graph.producer(value)
+        if given is not None:
+            if (given.numpy() < 0).any():
+                return False
+        elif maker is None:
+            return False
+        elif not _is_found(value, maker):
+            read = _moved_by(maker)
+            if read is None:
+                return False
+            asked += [one for one in read if one not in seen]
+            seen.update(read)
+    return True
+
+
+def _is_found(value: Value, maker: Op) -> bool:
+    """Whether places are what an op found, or were made to count from the start as is done here."""
+    graph, inputs = maker.graph, maker.graph.op_inputs(maker)
+    if maker.op_type in _FOUND:
+        return graph.op_outputs(maker)[_FOUND[maker.op_type]] is value
+    test = _maker(inputs[0]) if maker.is_type("Where") else None
+    if test is None or not test.is_type("Less"):
         return False
-    given, maker = fixed_constant(places), places.graph.producer(places)
-    if given is not None or maker is None:
-        return given is not None and bool((given.numpy() >= 0).all())
-    if maker.is_type(*_FOUND):
-        return True
-    inputs = places.graph.op_inputs(maker)
-    test = places.graph.producer(inputs[0]) if maker.is_type("Where") and inputs[0] is not None else None
-    if test is not None and test.is_type("Less"):  # as counted_from_start makes them
-        compared = test.graph.op_inputs(test)
-        return compared[0] is inputs[2] and _count_from_start(compared[1])
-    read = inputs if maker.is_type("Concat") else inputs[:1] if maker.is_type(*_MOVERS) else [None]
-    return all(_count_from_start(value) for value in read)
+    tested, limit = graph.op_inputs(test)
+    zero, instead, added = fixed_constant(limit), fixed_constant(inputs[1]), _maker(inputs[1])
+    if tested is not inputs[2] or zero is None or (zero.numpy() != 0).any():
+        return False
+    if instead is not None:
+        return bool((instead.numpy() >= 0).all())
+    if added is None or not added.is_type("Add") or graph.op_inputs(added)[0] is not tested:
+        return False
+    return fixed_constant(graph.op_inputs(added)[1]) is not None
+
+
+def _maker(value: Value | None) -> Op | None:
+    return value.graph.producer(value) if value is not None else None
+
+
+def _moved_by(op: Op) -> list[Value] | None:
+    """The places that an op moves; None if it does something else."""
+    inputs = op.graph.op_inputs(op)
+    read = inputs if op.is_type("Concat") else inputs[:1] if op.is_type(*_MOVERS) else (None,)
+    return [value for value in read if value is not None] if None not in read else None
 
 
 def _number(build: Builder, number: int, kind: int) -> Value:
