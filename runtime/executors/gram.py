@@ -73,13 +73,17 @@ def _runs(
 ) -> Iterator[list[tuple[Sequence[np.ndarray], int]]]:
     """Feeds that are multiplied at once, each with its rows: few, of shapes that differ in the first axis."""
     run: list[tuple[Sequence[np.ndarray], int]] = []
+    held = 0
     for arrays in feeds:
         count = rows_of(arrays[0].shape, features)[2]
+        if count == 0:
+            continue
         fits = run and features.axis != 0 and arrays[0].shape[1:] == run[0][0][0].shape[1:]
-        if run and not (fits and sum(rows for _, rows in run) + count <= _TOGETHER):
+        if run and not (fits and held + count <= _TOGETHER):
             yield run
-            run = []
+            run, held = [], 0
         run.append((arrays, count))
+        held += count
     if run:
         yield run
 
