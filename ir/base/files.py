@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -84,18 +85,45 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def temporary_directory() -> tempfile.TemporaryDirectory[str]:
-    """A new folder that is gone when it is cleaned up, or when the process of a command ends."""
-    return tempfile.TemporaryDirectory(prefix=_prefix(os.getpid()), ignore_cleanup_errors=True)
+    """A new folder that is gone when it is cleaned up, or at the latest when Python ends.
+
+    Where native code or a signal ends the process of a command, the one that is left removes it.
+    """
+    return tempfile.TemporaryDirectory(prefix=_prefix(_mark.text), ignore_cleanup_errors=True)
 
 
-def remove_temporary_folders(process: int) -> None:
-    """Removes the temporary folders that are left by a process that native code ended."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_prefix(process)}*"):
+class _Mark:
+    """What the names of the temporary folders of a command have in common, and no others have.
+
+    The number of a process would not do: those of other containers and hosts, which may share the folder for
+    temporary files, have the same ones.
+    """
+
+    def __init__(self) -> None:
+        self.text = secrets.token_hex(8)
+
+
+_mark = _Mark()
+
+
+def folder_mark() -> str:
+    """What marks the temporary folders of this process, and of those that it forks."""
+    return _mark.text
+
+
+def mark_folders(mark: str) -> None:
+    """Makes temporary folders from now on with the mark of another process, which may remove them."""
+    _mark.text = mark
+
+
+def remove_temporary_folders(mark: str) -> None:
+    """Removes all temporary folders with a mark, whose processes are to have ended."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_prefix(mark)}*"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _prefix(process: int) -> str:
-    return f"qc-{process}-"
+def _prefix(mark: str) -> str:
+    return f"qc-{mark}-"
 
 
 def temporary_error(reason: str = "the disk may be full") -> UsageError:

@@ -17,11 +17,12 @@ def free_axes(name: str, shape: Iterable[int | str | None]) -> dict[int, str]:
 def named_length(text: str) -> tuple[str, int]:
     """What ``NAME=N`` says: a free dimension and its length; raises ValueError for other text."""
     name, _, number = text.rpartition("=")
-    # Digits are counted first: Python reads no integer of thousands of them.
-    fits = number.isdecimal() and len(number) <= len(str(_LONGEST)) and 1 <= int(number) <= _LONGEST
-    if not name or not fits:
+    digits = number.lstrip("0")
+    # They are counted first: Python reads no integer of thousands of them.
+    is_short = number.isascii() and digits.isdecimal() and len(digits) <= len(str(_LONGEST))
+    if not name or not is_short or int(digits) > _LONGEST:
         raise ValueError(f"{text!r} is not of the form NAME=N with N from 1 to {_LONGEST}")
-    return name, int(number)
+    return name, int(digits)
 
 
 def fix_shape_options(free: Mapping[str, str]) -> str:

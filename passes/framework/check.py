@@ -54,11 +54,18 @@ def _check_artifacts(pipeline: Pipeline) -> None:
     layout = Layout.of(pipeline.steps)
     makers: dict[str, Pass] = {}
     for step, start, end in layout.passes:
-        if step.makes in makers:
-            makes = f"makes '{step.makes}', which '{makers[step.makes].name}' before it makes"
+        made = _made_by(step)
+        if made in makers:
+            makes = f"makes '{made}', which '{makers[made].name}' before it makes"
             raise pointed(f"pass '{step.name}' {makes}; drop one of them", layout.text, start, end)
-        if step.makes:
-            makers[step.makes] = step
+        if made:
+            makers[made] = step
+
+
+def _made_by(step: Pass) -> str:
+    """The artifact that a pass is known to make; what a class says of it is not said of another ``run``."""
+    kinds = map(vars, type(step).__mro__)
+    return next((kind.get("makes", "") for kind in kinds if "makes" in kind or "run" in kind), "")
 
 
 def _first_of_later_stage(passes: list[Placed], placed: Placed) -> Placed | None:

@@ -174,8 +174,8 @@ class OpRule(Strict):
         share_grid: all that is joined, or interpolated, and the output must have one grid.
         signed_operands: a product of two data tensors runs in integers only if their zero points are 0: they
             have signed codes, but for a first one that is never negative.
-        constant_weight: it runs in integers only by a weight that is a constant; or the formats of data with
-            which it does.
+        constant_weight: ``True``: it runs in integers only by a weight that is a constant; formats: that
+            holds beside data of these alone.
         plain_products: a product of two data tensors runs in integers only if no vector of constants scales
             its result, or is added to an activation of it.
         of_probabilities: a MatMul by what Softmax made runs in ``integer``, or in ``float`` where that takes
@@ -230,6 +230,16 @@ class OpRule(Strict):
     why: str | None = None
     _asked_by: str = PrivateAttr("")
 
+    @field_validator("constant_weight", mode="before")
+    @classmethod
+    def _has_formats(cls, given: object) -> object:
+        formats = () if isinstance(given, bool) else given
+        if not isinstance(formats, list | tuple) or not all(isinstance(one, str) for one in formats):
+            raise ValueError(f"it is true, false or a list of formats such as 'uint16', not {given!r}")
+        for dtype in formats:
+            _require_format(dtype)
+        return given
+
     @property
     def asked_by(self) -> str:
         """Where it stands: ``ort-cpu.toml, line 25``; empty for a rule that comes from no file."""
@@ -238,6 +248,16 @@ class OpRule(Strict):
     def range_in(self, format: Format) -> tuple[float, float] | None:
         """The fixed range of the result in a format; None if it is not fixed."""
         return self.output_ranges.get(str(format), self.output_range)
+
+    def bars_data_weight(self, op: Op, data: Format | str | None = None) -> bool:
+        """Whether the weight of an op is data, and keeps it from running in integers.
+
+        Args:
+            data: a format of the other data, if it is to do so beside that in particular, not beside any.
+        """
+        formats = self.constant_weight
+        barred = formats is True if data is None else not isinstance(formats, bool) and str(data) in formats
+        return barred and is_weighed_by_data(op)
 
     def require_attributes(self, owner: str, known: frozenset[str]) -> None:
         """Raises ValueError for an attribute in ``without`` or ``only`` that is not a known one.
@@ -255,7 +275,7 @@ class OpRule(Strict):
 
         Of a region it gets the last op, and all ops as its parts.
         """
-        if self.constant_weight is True and any(map(is_weighed_by_data, (op, *parts))):
+        if any(map(self.bars_data_weight, (op, *parts))):
             return "a weight that is data"
         by_data = filter(is_weighed_by_data, (op, *parts)) if self.plain_products else ()
         if any(map(_is_scaled_by_vector, by_data)):

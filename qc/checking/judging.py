@@ -37,7 +37,7 @@ from ..progress import progress_here
 from ..reading import read_model
 from .blame import Blame
 from .results import Check, CheckedOp
-from .rules import Cost, as_text, by_rules, foreign_rounding, shared_codes, told
+from .rules import Cost, as_text, by_rules, data_weights, foreign_rounding, shared_codes, told
 from .runtimes import device_here, multiplies, not_asked, ops_in_onnx_runtime, ops_on_device, rest_of
 
 _READ_BACK = "import-qdq,match-supergroups"
@@ -127,7 +127,7 @@ class _Asked:
             model, base_dir = load_model(model), model_folder(model)
         nodes = list(all_nodes(model.graph))
         shapes = _shapes(model, nodes, feeds, base_dir)
-        shared = shared_codes(ir, target)
+        as_read = [*shared_codes(ir, target), *data_weights(ir, target)]
         run_pipeline(parse_pipeline(_READ_BACK), ir, PassContext(target=target))
         _refuse_float(ir, nodes)
         return cls(
@@ -138,7 +138,7 @@ class _Asked:
             target,
             nodes,
             partial(multiplied_by, shapes=shapes, estimates=bool(feeds)),
-            [*foreign_rounding(nodes, target), *shared, *violations(ir, target)],
+            [*foreign_rounding(nodes, target), *as_read, *violations(ir, target)],
             frozenset(op.label for graph in ir.graphs() for op in constant_ops(graph)),
         )
 

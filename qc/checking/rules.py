@@ -12,6 +12,7 @@ from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.passes.conformance import Violation, quantizes_weights_alone
 from qc.passes.framework.target import Target
+from qc.passes.lower.qdq.keep_barred import weighed_by_data
 from qc.passes.quantize.placement.units import UnitMap
 from qc.runtime.protos.wiring import Node
 
@@ -30,22 +31,26 @@ def by_rules(
     ops = []
     for op in units.scopes.ops:
         reads = [(value, port) for port, value in enumerate(op.graph.op_inputs(op)) if value is not None]
-        data = [value for value, port in reads if ir.quant.of_use(value, op, port) is not None]
+        data = [held for value, port in reads if (held := ir.quant.of_use(value, op, port)) is not None]
         if not (reads_float_data(ir, op.graph, op) or (data and not reads_shape_only(op))):
             continue
         made = next((value.name for value in op.graph.op_outputs(op) if value is not None), "")
         multiplied = costs.get(made)
         unit = units.unit_of(op)
         reason = next((reasons[one] for one in unit.ops if one in reasons), None)
+        format = data[0].spec.format if data else ""
+        barred = target.rule_for(op.op_type, op.domain).bars_data_weight(op, format)
+        may = unit in units.integer and not barred
         if reason is not None:
             ops.append(
                 CheckedOp(op.label, op.op_type, "breaks", "", "", reason.rule, reason.text, multiplied)
             )
-        elif (unit in units.integer and data) or (units.is_carry(op) and is_grid_preserving(op)):
+        elif (may and data) or (units.is_carry(op) and is_grid_preserving(op)):
             ops.append(CheckedOp(op.label, op.op_type, "integer", multiplications=multiplied))
         else:
             infinite = next((one for one in op.graph.op_outputs(op) if one and units.is_infinite(one)), None)
-            rule, why = _left_float(target, unit in units.integer, unit.rule.why, infinite)
+            why_not = f"it has {format} data and a weight that is data" if barred else unit.rule.why
+            rule, why = _left_float(target, may, why_not, infinite)
             ops.append(CheckedOp(op.label, op.op_type, "float", "", "", rule, why, multiplied))
     whole = tuple(as_text(one) for one in broken if one.op is None)
     return Check(target.name, False, where, tuple(ops), whole)
@@ -87,6 +92,15 @@ def foreign_rounding(nodes: Sequence[Node], target: Target) -> list[Violation]:
         if node.rounds and node.proto.domain not in ("", "ai.onnx", target.lowering.extension_domain):
             text = f"{node.label} is of the domain '{node.proto.domain}', which {target.name} does not know"
             found.append(Violation(None, "domain", text))
+    return found
+
+
+def data_weights(ir: Model, target: Target) -> list[Violation]:
+    """The ops between codes of a QDQ graph that a target runs so only by weights that are constants."""
+    found = []
+    for op, _, format in weighed_by_data(ir, target):
+        text = f"its weight is data; beside {format} data {target.name} takes a constant one alone"
+        found.append(Violation(op, "data weight", text))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import sys
 import threading
@@ -13,7 +14,7 @@ from contextlib import suppress
 from types import FrameType
 
 from qc.ir.base import underway
-from qc.ir.base.files import remove_temporary_folders
+from qc.ir.base.files import mark_folders, remove_temporary_folders
 
 _CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP")
 _FORWARDED = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name))
@@ -27,8 +28,9 @@ def supervised(run: Callable[[], int]) -> int:
 
     Forking takes a thousandth of a second, and no model is opened twice. Signals are passed on; at SIGTERM
     and SIGHUP the fork ends as by an exception, so that it leaves no files behind, and at another one, later,
-    at once. It ends with this process, however that ends. Where processes cannot fork, or this one has other
-    threads, the command runs in this process.
+    at once. Temporary folders that it and its workers then leave are removed here, as after a crash. It ends
+    with this process, however that ends. Where processes cannot fork, or this one has other threads, the
+    command runs in this process.
 
     Returns:
         The exit code of ``run``, or that of the error if it was ended by native code.
@@ -36,6 +38,8 @@ def supervised(run: Callable[[], int]) -> int:
     if not hasattr(os, "fork") or threading.active_count() > 1:
         return run()
     underway.share()
+    mark = secrets.token_hex(8)
+    mark_folders(mark)
     watched, kept_open = os.pipe()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)  # until both processes can handle them
     child = os.fork()
@@ -55,9 +59,10 @@ def supervised(run: Callable[[], int]) -> int:
         signal.signal(number, lambda number, _: _forward(child, number, asked))
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     _, status = os.waitpid(child, 0)
-    if status:
-        remove_temporary_folders(child)
-    return _exit_code(os.waitstatus_to_exitcode(status), asked)
+    code = os.waitstatus_to_exitcode(status)
+    if not 0 <= code <= _BY_SIGNAL:  # else Python ended it, and has removed them
+        remove_temporary_folders(mark)
+    return _exit_code(code, asked)
 
 
 class EndedBySignal(SystemExit):

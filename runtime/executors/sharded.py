@@ -17,6 +17,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
+from qc.ir.base.files import folder_mark, mark_folders
 from qc.ir.errors import DataError, QcError
 from qc.ir.executor import Feed, Request, Requests, asked_of
 
@@ -161,7 +162,7 @@ def process_pool(jobs: int) -> Pool:
     """So many new processes of this machine, which end with this one and without a word at Ctrl-C."""
     # A forked process would inherit locks of threads that it does not have, those of ONNX Runtime among them.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent)
+    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(folder_mark(),))
 
 
 @contextmanager
@@ -197,6 +198,12 @@ def _deferring_handlers() -> Iterator[None]:
             signal.signal(number, handler)
         for number in dict.fromkeys(came):
             signal.raise_signal(number)
+
+
+def _begin(mark: str) -> None:
+    """Begins a worker, whose temporary folders have the mark of those of its command."""
+    mark_folders(mark)
+    _end_with_parent()
 
 
 def _end_with_parent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from onnx import ModelProto
 from support.models import parse, random_feeds
 from support.placement import reason
 
@@ -38,6 +39,24 @@ def test_of_16_bits_one_runs_in_float_between_integers(op: str) -> None:
 @pytest.mark.parametrize(("pipeline", "target"), [("w8a8", "qnn-htp"), ("w8a16", "npu")])
 def test_others_run_in_integers(pipeline: str, target: str) -> None:
     assert types(compiled(pipeline, target=target)) == ["Tanh", "Abs", "Conv", "Relu", "Conv"]
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_check_by_rules_alone(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qc.checking.judging.device_here", lambda _: None)
+    model = compiled("w8a16", op).model
+    assert runs(model, op) == ("float", "unsupported op")
+    kept = next(node for node in model.graph.node if node.op_type == "LeakyRelu")
+    for node in model.graph.node:
+        node.input[:] = [kept.input[0] if name == kept.output[0] else name for name in node.input]
+    model.graph.node.remove(kept)
+    assert runs(model, op) == ("breaks", "data weight")
+    assert runs(compiled("w8a8", op).model, op) == ("integer", "")
+
+
+def runs(model: ModelProto, op: str) -> tuple[str, str]:
+    """How the first op of a type runs on the HTP, and the rule."""
+    return next((one.runs, one.rule) for one in qc.check(model, "qnn-htp").ops if one.op_type == op)
 
 
 def test_why() -> None:

@@ -219,6 +219,24 @@ def test_two_passes_for_one_artifact_are_refused_before_anything_runs():
     assert model.trace == []
 
 
+def test_a_subclass_with_a_run_of_its_own_may_make_another_artifact():
+    class Declared(Lower):
+        makes = "a"
+
+    class Other(Declared):
+        def run(self, model: Model, context: PassContext) -> None:
+            context.add_artifact("b", Artifact("text", "b", ".txt"))
+
+    class Same(Declared):
+        pass
+
+    context = PassContext()
+    run_pipeline(Pipeline([Declared("a"), Other()]), Model(), context)
+    assert list(context.artifacts) == ["a", "b"]
+    with pytest.raises(UsageError, match="makes 'a', which 'lower' before it makes"):
+        run(Declared("a"), Same("a"))
+
+
 def test_a_lowering_pass_may_not_change_the_model():
     with pytest.raises(VerificationError, match=r"pass 'lower' changed the model, .* made action 1"):
         run(Lower(meddle=True))

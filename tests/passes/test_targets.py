@@ -106,6 +106,15 @@ def test_a_faulty_target(tmp_path: Path, old: str, new: str, said: str) -> None:
             "[regions]\nconv_clip = { only = { mni = 0 } }",
             "'conv_clip' has no attribute 'mni' (did you mean 'min'?)",
         ),
+        (
+            "[ops]\nConv = { constant_weight = ['uint61'] }",
+            "'constant_weight' in [ops.Conv]: integer formats have 2 to 16 bits, signed ones",
+        ),
+        (
+            "[ops]\nConv = { constant_weight = 'uint16' }",
+            "it is true, false or a list of formats such as 'uint16', not 'uint16'",
+        ),
+        ("[ops]\nConv = { constant_weight = [16] }", "or a list of formats such as 'uint16', not [16]"),
         ("[ops]\nConv = 3", "'Conv' in [ops] must be a table"),
         ("[regions]\nconv_rleu = {}", "'conv_rleu' fits no supergroup (did you mean 'conv_relu'?)"),
         ("[regions]\n'lstm_*' = {}", "'lstm_*' fits no supergroup (did you mean 'lstm_cell'?)"),

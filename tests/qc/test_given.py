@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from support.models import parse, random_feeds
 
 import qc
+from qc.ir.base.fix_shape import named_length
 from qc.ir.errors import UsageError
 from qc.passes import PrintModel
 from qc.passes.quantize.precision.rules import parse_rule, rules_of
@@ -66,6 +69,31 @@ def test_a_mapping_is_rules_of_precision() -> None:
     assert made.weights["w"].format == "int4"
     qc.set_precision(made.ir, {"MatMul": "w2"})
     assert made.ir.quant.quantizers()[-1].spec.format.bits == 2
+
+
+def test_a_key_of_precision_that_is_no_text_is_refused() -> None:
+    for key in (parse_rule("Conv=w4"), 5):
+        with pytest.raises(UsageError, match="a key of precision is text such as 'Conv', not "):
+            rules_of({key: "a8"})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("text", [" " * 200_000 + "=w4", "\\ " * 50_000 + "x=w4"])
+def test_a_rule_of_many_blanks_is_read_at_once(text: str) -> None:
+    started = time.process_time()
+    with contextlib.suppress(UsageError):
+        parse_rule(text)
+    assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize("number", ["3", "003", "0" * 5000 + "3"])
+def test_a_length_may_have_zeros_in_front(number: str) -> None:
+    assert named_length(f"b={number}") == ("b", 3)
+
+
+@pytest.mark.parametrize("number", ["\u0663", "3\u0663", "\u00b2", "", "0", "-1", str(2**63), "9" * 5000])
+def test_what_is_no_length(number: str) -> None:
+    with pytest.raises(ValueError, match="NAME=N with N from 1"):
+        named_length(f"b={number}")
 
 
 def test_a_mapping_gives_a_length() -> None:

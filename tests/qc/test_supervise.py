@@ -16,6 +16,8 @@ from support.models import parse
 
 from qc.cli import run
 from qc.cli.supervise import EndedBySignal
+from qc.ir.base.files import folder_mark
+from qc.runtime.executors.sharded import process_pool
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="commands run in a fork")
 
@@ -87,6 +89,25 @@ def test_a_crash_of_anything_else_is_a_defect() -> None:
     )
     assert done.returncode == 6
     assert "qc ended with SIGABRT; this is a defect of qc" in done.stderr
+
+
+@pytest.mark.parametrize("end", ["os.abort()", "os._exit(143)", "os.kill(os.getpid(), 9)"])
+def test_only_the_temporary_folders_of_the_command_are_removed(tmp_path: Path, end: str) -> None:
+    """Processes of another container that shares the folder have the same numbers."""
+    does = (
+        "import os; from pathlib import Path; from qc.ir.base.files import temporary_directory\n"
+        "    kept = temporary_directory(); folder = Path(kept.name)\n"
+        f"    (folder.parent / f'qc-{{os.getpid()}}-other').mkdir(); {end}"
+    )
+    command = [sys.executable, "-c", WAITING.format(does)]
+    subprocess.run(command, capture_output=True, check=False, env={**os.environ, "TMPDIR": str(tmp_path)})
+    (left,) = tmp_path.iterdir()
+    assert left.name.endswith("-other")
+
+
+def test_workers_mark_their_temporary_folders_as_the_command_does() -> None:
+    with process_pool(1) as pool:
+        assert pool.submit(folder_mark).result() == folder_mark()
 
 
 def test_the_exit_code_is_that_of_the_command() -> None:

@@ -7,6 +7,8 @@ that only moves numbers it gives codes if both grids are the same, whether the o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from onnx import TensorProto
 
@@ -17,7 +19,6 @@ from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
 from ...framework.target import Target
-from ...framework.target_rules import is_weighed_by_data
 from .neighbours import comes_to, dequantize_behind, is_constant, put_identity_behind, stored_codes
 
 
@@ -34,24 +35,29 @@ def keep_barred(model: Model, rewriter: Rewriter, target: Target) -> None:
 
 def keep_weighed_by_data(model: Model, rewriter: Rewriter, target: Target) -> None:
     """Puts one behind ops that a target runs with codes of their data only by constant weights."""
-    for op in list(model.ops()):
+    for _, result, _ in list(weighed_by_data(model, target)):
+        put_identity_behind(rewriter, result)
+
+
+def weighed_by_data(model: Model, target: Target) -> Iterator[tuple[Op, Value, str]]:
+    """The ops between codes of a QDQ graph whose weight is data, which a target wants constant.
+
+    With each comes its result, and the type of the codes of its data.
+    """
+    for op in model.ops():
         rule = target.rule_for(op.op_type, op.domain)
-        formats = rule.constant_weight if isinstance(rule.constant_weight, tuple) else ()
-        if not formats or not is_weighed_by_data(op) or op.num_inputs < 2:
+        if not rule.constant_weight or op.num_inputs < 2:
             continue
         (data, weight), result = op.graph.op_inputs(op)[:2], op.graph.op_outputs(op)[0]
         if weight is None or is_constant(weight) or stored_codes(weight) is not None:
             continue
         dequantize = dequantize_behind(data) if data is not None else None
         codes = dequantize.graph.op_inputs(dequantize)[0] if dequantize is not None else None
-        if codes is None or result is None or _type_name(codes) not in formats:
+        if codes is None or result is None:
             continue
-        if _is_between(op, result, carries=False):
-            put_identity_behind(rewriter, result)
-
-
-def _type_name(value: Value) -> str:
-    return TensorProto.DataType.Name(value.type.elem_type).lower()
+        format = TensorProto.DataType.Name(codes.type.elem_type).lower()
+        if rule.bars_data_weight(op, format) and _is_between(op, result, carries=False):
+            yield op, result, format
 
 
 def _is_between(op: Op, result: Value, carries: bool) -> bool:

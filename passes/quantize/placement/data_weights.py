@@ -9,7 +9,6 @@ from qc.ir.model import Model
 from qc.ir.quant.formats import Format
 
 from ...framework.target import Target
-from ...framework.target_rules import is_weighed_by_data
 from .unit import Reason
 
 
@@ -17,7 +16,6 @@ def weighed_by_data(model: Model, target: Target, format: Format) -> Iterator[tu
     """The ops that a target runs with data of a format only by constant weights, and which have others."""
     for op in model.ops():
         rule = target.rule_for(op.op_type, op.domain)
-        formats = rule.constant_weight if isinstance(rule.constant_weight, tuple) else ()
-        if str(format) in formats and is_weighed_by_data(op):
+        if rule.bars_data_weight(op, format):
             text = f"the target does not run it in {format} with a weight that is data"
             yield op, Reason(text, rule.asked_by)

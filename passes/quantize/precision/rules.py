@@ -32,8 +32,8 @@ KINDS = {"type": "op type", "op": "op", "region": "region", "tensor": "tensor"}
 OFF = "off"
 
 _PARTS = ("weight", "activation")
-_SELECTOR = re.compile(rf"\s*(?:({'|'.join(KINDS)})([:~]))?(.*(?:\\\s|\S))\s*", re.DOTALL)
-_ESCAPED = re.compile(r"(?:\\\s)+$")
+_SELECTOR = re.compile(rf"(?:({'|'.join(KINDS)})([:~]))?(.*(?:\\\s|\S))\s*", re.DOTALL)
+_ESCAPED = re.compile(r"(?<!\\\s)(?:\\\s)+$")
 _WIDTHS = re.compile(r"(?:w(\d{1,9}))?(?:a(\d{1,9}))?")
 _TABLE_KEYS = ("precision", *_PARTS, "regex", "override")
 
@@ -117,7 +117,7 @@ def parse_rule(text: str, asked_by: str = "") -> Rule:
         UsageError: it is none.
     """
     selector, equals, settings = text.rpartition("=")
-    match = _SELECTOR.fullmatch(selector)
+    match = _SELECTOR.fullmatch(selector.lstrip())
     if not equals or match is None:
         raise UsageError(f"'{text}' is no rule; write what it is for and what that gets, as in 'Conv=w4a8'")
     kind, mark, name = match[1], match[2], _ESCAPED.sub(lambda end: end[0].replace("\\", ""), match[3])
@@ -235,8 +235,15 @@ def _escaped(name: str) -> str:
 
 
 def rule_texts(given: Mapping[str, str]) -> tuple[str, ...]:
-    """What the values of a dictionary say for its keys, as rules; a key that is no text stands for itself."""
-    return tuple(f"{_escaped(key)}={said}" if isinstance(key, str) else key for key, said in given.items())
+    """What the values of a dictionary say for its keys, as rules.
+
+    Raises:
+        UsageError: a key is no text.
+    """
+    other = next((key for key in given if not isinstance(key, str)), None)
+    if other is not None:
+        raise UsageError(f"a key of precision is text such as 'Conv', not {other!r}")
+    return tuple(f"{_escaped(key)}={said}" for key, said in given.items())
 
 
 def rules_of(
