@@ -10,6 +10,7 @@ from support.pipelines import run_model
 from support.placement import of_value
 
 import qc
+from qc.diff import diff_models
 from qc.diff.wiring import Wiring
 from qc.ir import lift
 
@@ -94,6 +95,9 @@ def test_weights_that_a_clip_changes_are_imported(codes: str, ends: tuple[int, i
     made = qc.compile(model, pipeline, target="ort-cpu", data=feeds, threads=1)
     expected = run_model(model, feeds[0])["y"]
     np.testing.assert_allclose(run_model(made.model, feeds[0])["y"], expected, atol=np.ptp(expected) / 50)
+    made = qc.compile(model, "import-qdq", threads=1, allow_unquantized=True)
+    found = diff_models(lift(model), lift(made.float_model))
+    assert {difference.group for difference in found.differences} == {"quantizers"}
 
 
 def test_weights_share_codes_with_other_limits() -> None:
