@@ -14,13 +14,14 @@ from .constants import constant_numbers
 
 @dataclass(frozen=True)
 class CodeClip:
-    """A Clip between codes: the op, what it reads, what it makes, and its limits."""
+    """A Clip between codes: the op, what it reads, what it makes, its limits, and the element type."""
 
     op: Op
     source: Value
     result: Value
     lowest: int
     highest: int
+    dtype: np.dtype
 
     @property
     def format(self) -> IntFormat | None:
@@ -37,6 +38,16 @@ class CodeClip:
         """Whether the lowest code of the format is left out."""
         return self.format is not None and self.lowest > self.format.lowest
 
+    @property
+    def cuts_below(self) -> bool:
+        """Whether it limits codes from below; the element type alone may do so."""
+        return self.lowest > np.iinfo(self.dtype).min
+
+    @property
+    def cuts_above(self) -> bool:
+        """Whether it limits codes from above; the element type alone may do so."""
+        return self.highest < np.iinfo(self.dtype).max
+
     def narrowed(self, encoding: Encoding) -> Encoding | None:
         """A grid of integers with these codes alone; None if no format has them."""
         format, spec = self.format, encoding.spec
@@ -51,6 +62,10 @@ class CodeClip:
         """Whether codes are within the limits, so that they stay what they are."""
         return bool((codes >= self.lowest).all() and (codes <= self.highest).all())
 
+    def limited(self, codes: np.ndarray) -> np.ndarray:
+        """What it makes of codes."""
+        return np.clip(codes, self.lowest, self.highest)
+
 
 def code_clip(op: Op | None) -> CodeClip | None:
     """How an op limits codes; None if it does something else."""
@@ -62,7 +77,7 @@ def code_clip(op: Op | None) -> CodeClip | None:
         return None
     if low.size != 1 or high.size != 1 or low.dtype.kind not in "iu" or low > high:
         return None
-    return CodeClip(op, source, result, int(low.item()), int(high.item()))
+    return CodeClip(op, source, result, int(low.item()), int(high.item()), low.dtype)
 
 
 def readers_of_codes(codes: Value) -> tuple[list[CodeClip], list[Op]]:

@@ -31,7 +31,8 @@ class Quantization:
         spec: the format.
         encoding: the numbers; None for a quantizer that is not calibrated.
         quantizer: the quantizer of the IR; None if ops do it.
-        stored: whether the tensor is a constant that holds codes instead of real numbers.
+        stored: whether the tensor is a constant that holds codes instead of real numbers. Those beyond the
+            codes of the format stand for the nearest of them.
         ops: the ops that do it.
         narrow: whether the lowest code is left out; None for a QDQ pair on a constant, which cannot tell.
     """
@@ -121,11 +122,8 @@ class QdqReader:
         codes = clip.source if clip is not None else codes
         if grid is None:
             return None
-        data = constant_data(codes)
-        if data is not None:
-            within = clip is None or clip.holds(data.numpy())
-            found = Quantization(grid.spec, grid, stored=True, ops=(*between, op))
-            return (codes, found) if within else None
+        if constant_data(codes) is not None:
+            return codes, Quantization(grid.spec, grid, stored=True, ops=(*between, op))
         producer = op.graph.producer(codes)
         if producer is None or not is_qdq(producer, "QuantizeLinear"):
             return None

@@ -100,21 +100,28 @@ class _Import:
         if codes is None or data is None or encoding is None or self._makes_scales(op):
             return
         array = data.numpy()
+        limits = None
         if clip is not None:
-            if not clip.holds(array):
-                return
-            encoding = clip.narrowed(encoding) or encoding
+            limits = (clip.lowest, clip.highest) if not clip.holds(array) else None
+            array, encoding = clip.limited(array), clip.narrowed(encoding) or encoding
         numbers = dequantize(array, encoding)
         if not np.array_equal(np.asarray(quantize(numbers, encoding)), array.astype(np.int32)):
             return
         result = self._result(op)
         with self._rewriter.action("dequantize constant", op):
-            constant = self._float_constant(codes.original, numbers, result, encoding)
+            constant = self._float_constant(codes.original, limits, numbers, result, encoding)
             self._take(op, result, self._captures.into(self._graph, constant), [], encoding)
 
-    def _float_constant(self, codes: Value, numbers: np.ndarray, result: Value, encoding: Encoding) -> Value:
-        """A constant where the codes are, the same for all that dequantize them in the same way."""
-        key = (codes, str(encoding.spec), encoding.scale.tobytes(), encoding.zero_point.tobytes())
+    def _float_constant(
+        self,
+        codes: Value,
+        limits: tuple[int, int] | None,
+        numbers: np.ndarray,
+        result: Value,
+        encoding: Encoding,
+    ) -> Value:
+        """A constant where the codes are, the same for all that limit and dequantize them in the same way."""
+        key = (codes, limits, str(encoding.spec), encoding.scale.tobytes(), encoding.zero_point.tobytes())
         if key not in self._known.constants:
             name = float_name(codes.name, result.name)
             constant = self._rewriter.add_constant(codes.graph, numbers, name)

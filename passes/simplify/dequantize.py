@@ -32,7 +32,7 @@ class Dequantize(Pass):
     and simulations of qc. Weights become the numbers that their codes stand for. Activations are not
     rounded any more, nor limited to what a calibration saw; but where a grid begins at 0 below numbers that
     may be negative, it does the work of a Relu, and one that also ends at 6 that of a Clip, and such an op
-    takes its place.
+    takes its place. Clips of codes whose limits are those of no narrower format are Clips of the numbers.
 
     What is in none of these forms stays, with a note. The result can be quantized anew.
     """

@@ -9,6 +9,7 @@ import numpy as np
 
 from qc.ir.quant.arithmetic import dequantize, spread
 from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import Encoding
 from qc.ir.tensor_ref import TensorRef
 
 from .contents import is_stored
@@ -26,7 +27,16 @@ def real_values(read: Read, data: TensorRef) -> np.ndarray:
         ModelError: it cannot be read.
     """
     encoding = read.quantizations[0].encoding if is_stored(read) else None
-    return data.numpy() if encoding is None else dequantize(data.numpy(), encoding)
+    return data.numpy() if encoding is None else dequantize(_codes(data, encoding), encoding)
+
+
+def _codes(data: TensorRef, encoding: Encoding) -> np.ndarray:
+    """The codes of a constant; a Clip may limit them to those of a narrower format."""
+    codes, spec = data.numpy(), encoding.spec
+    if not isinstance(spec.format, IntFormat) or codes.dtype.kind not in "iu":
+        return codes
+    has_all = spec.format.bits >= 8 * codes.itemsize and not spec.narrow
+    return codes if has_all else np.clip(codes, *spec.code_range)
 
 
 def rounding_error(read: Read, data: TensorRef) -> np.ndarray:
@@ -51,7 +61,9 @@ def limited(values: np.ndarray, read: Read, data: TensorRef) -> np.ndarray:
     encoding = read.quantizations[0].encoding if is_stored(read) else None
     if encoding is None or not data.size:
         return values
-    codes = data.numpy().astype(np.int32 if isinstance(encoding.spec.format, IntFormat) else np.float32)
+    codes = _codes(data, encoding).astype(
+        np.int32 if isinstance(encoding.spec.format, IntFormat) else np.float32
+    )
     ends = (dequantize(np.full(data.shape, code), encoding) for code in (codes.min(), codes.max()))
     return np.clip(values, *ends)
 

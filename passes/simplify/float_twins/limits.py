@@ -41,7 +41,7 @@ def limited(
         return value
     if zero_data is not None:  # what reads the result of an operator of ONNX Runtime has no known type
         elem_type = zero_data.data_type
-    if elem_type not in _INTEGERS or value.graph.producer(value) is None or result_range(value)[0] >= 0:
+    if elem_type not in _INTEGERS or value.graph.producer(value) is None:
         return value
     limits = ml_dtypes.iinfo(helper.tensor_dtype_to_np_dtype(elem_type))
     first, last = codes or (int(limits.min), int(limits.max))
@@ -49,14 +49,26 @@ def limited(
     if lowest != first:
         return value
     highest = (last - lowest) * float(np.ravel(scale_data.numpy())[0])
-    graph = value.graph
-    result = rewriter.add_value(graph, f"{value.name}_activated", value.type)
-    if abs(highest - _RELU6) > 1e-4 * _RELU6:
-        rewriter.add_op(graph, "Relu", [value], [result])
-        return result
+    return activated(rewriter, value, highest, scale_data.numpy().dtype)
+
+
+def activated(rewriter: Rewriter, value: Value, highest: float, dtype: np.dtype) -> Value:
+    """The activation of a grid from 0 to ``highest``: a Relu, a Clip to 6, or none if nothing is below 0."""
+    if result_range(value)[0] >= 0:
+        return value
+    if abs(highest - _RELU6) <= 1e-4 * _RELU6:
+        return clipped(rewriter, value, np.array(0.0, dtype), np.array(_RELU6, dtype))
+    result = rewriter.add_value(value.graph, f"{value.name}_activated", value.type)
+    rewriter.add_op(value.graph, "Relu", [value], [result])
+    return result
+
+
+def clipped(rewriter: Rewriter, value: Value, lowest: np.ndarray | None, highest: np.ndarray | None) -> Value:
+    """A tensor limited by a Clip; None is no limit."""
+    graph, result = value.graph, rewriter.add_value(value.graph, f"{value.name}_activated", value.type)
     ends = [
-        rewriter.add_constant(graph, np.array(end, scale_data.numpy().dtype), f"{result.name}_{name}")
-        for name, end in (("min", 0.0), ("max", _RELU6))
+        rewriter.add_constant(graph, end, f"{result.name}_{name}") if end is not None else None
+        for name, end in (("min", lowest), ("max", highest))
     ]
-    rewriter.add_op(graph, "Clip", [value, *ends], [result])
+    rewriter.add_op(graph, "Clip", [value, *ends] if highest is not None else [value, ends[0]], [result])
     return result

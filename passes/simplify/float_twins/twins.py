@@ -19,7 +19,7 @@ from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
 from qc.ir.value_type import ValueType
 
-from .limits import limited
+from .limits import activated, clipped, limited
 
 
 class NoTwin(Exception):
@@ -159,15 +159,38 @@ class FloatTwins:
         return self.constant(source, (steps * scale).astype(scale.dtype), f"{source.name}_rounded")
 
     def _limit(self, codes: Value, clip: CodeClip, grid: Grid) -> None:
-        """Codes within narrower limits; those of a constant have to be."""
-        data = constant_data(clip.source)
-        if data is not None and not clip.holds(data.numpy()):
-            raise NoTwin
-        twin, ends = self.of(clip.source, grid), (clip.lowest, clip.highest)
-        if data is None:
+        """Codes within limits: a constant within them, or the activation that they stand for.
+
+        The limits of a narrower format are what a calibration saw, like those of the element type; but for a
+        lower one that is a Relu. All others are a Clip of the network.
+        """
+        twin, (lowest, highest) = self.of(clip.source, grid), (clip.lowest, clip.highest)
+        data = constant_data(twin)
+        if data is not None:
+            self.put(codes, self._limited_constant(clip, twin, data, grid), grid)
+            return
+        zero = known_numbers(grid.zero_point) if grid.zero_point is not None else np.zeros(1)
+        is_format = clip.format is not None and clip.holds(zero)
+        if is_format and not (clip.cuts_below and (zero == lowest).any()):
             type = codes.type.elem_type or clip.source.type.elem_type
-            twin = limited(self.rewriter, twin, grid.scale, grid.zero_point, type, ends)
+            twin = limited(self.rewriter, twin, grid.scale, grid.zero_point, type, (lowest, highest))
+        elif clip.cuts_below or clip.cuts_above:
+            low, high = (_number(code, grid, ()) for code in (lowest, highest))
+            if is_format:
+                twin = activated(self.rewriter, twin, float(high), high.dtype)
+            else:
+                ends = low if clip.cuts_below else None, high if clip.cuts_above else None
+                twin = clipped(self.rewriter, twin, *ends)
         self.put(codes, twin, grid)
+
+    def _limited_constant(self, clip: CodeClip, twin: Value, data: TensorRef, grid: Grid) -> Value:
+        """The twin of a constant, or one within the limits if it is not."""
+        array = data.numpy()
+        low, high = (_number(code, grid, array.shape) for code in (clip.lowest, clip.highest))
+        limits = np.minimum(np.maximum(array, low), high).astype(array.dtype)
+        if (limits == array).all():
+            return twin
+        return self.constant(twin, limits, f"{float_name(clip.source.name)}_limited")
 
     def _move(self, op: Op, ports: Iterable[int], grid: Grid) -> None:
         """The same op on the twins of the codes that it moves."""
@@ -272,6 +295,12 @@ def _parameters(grid: Grid, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndar
     scale = levels.scale if levels is not None else known_numbers(grid.scale)
     zero = known_numbers(grid.zero_point) if grid.zero_point is not None else np.zeros(scale.shape)
     return _spread(scale, grid, shape), _spread(zero.astype(np.int32), grid, shape)
+
+
+def _number(code: int, grid: Grid, shape: tuple[int, ...]) -> np.ndarray:
+    """The numbers that one code stands for, as they line up with codes of a shape."""
+    scale, zero = _parameters(grid, shape)
+    return np.asarray((code - zero).astype(np.float32).astype(scale.dtype) * scale)
 
 
 def _spread(parameter: np.ndarray, grid: Grid, shape: tuple[int, ...]) -> np.ndarray:
