@@ -68,7 +68,7 @@ _IN_ALL_AXES: Known = {"Pad": all_axes.pad, "Resize": all_axes.resize}
 _CPU = "CPUExecutionProvider"
 _RUN_CACHES = (_CPU, "OpenVINOExecutionProvider")  # in one kernel, which puts what is new into its place
 _DATA = {"com.microsoft.EmbedLayerNormalization": 2}  # the input that tells the type, if it is not the first
-_MOVED = {"GatherND", "OneHot", "Pad"}  # of any type
+_MOVED = {"GatherND", "OneHot", "Pad", "ReverseSequence"}  # of any type
 _WEIGHTED = {
     "Einsum",
     "MatMul",
@@ -99,8 +99,8 @@ class DecomposeOps(Pass):
     Concat, a Split of a row Slices, a STFT a Conv, a ReverseSequence of one length a Gather, a Resize to the
     nearest numbers one that repeats them or Gathers, a Trilu a Where, and Mish, Softsign, Selu, Celu, Sum,
     Mean, ReduceL2, ReduceLogSumExp and Scaler, which scikit-learn's models begin with, what their definition
-    says. Only ops on float32 are written so, but GatherND, OneHot and Pad on any type; recurrent ones must
-    have lengths that are known, constant weights, and no clipping.
+    says. Only ops on float32 are written so, but GatherND, OneHot, Pad and ReverseSequence on any type;
+    recurrent ones must have lengths that are known, constant weights, and no clipping.
 
     For every target a Pad or a Resize along some axes says of all what becomes of them, where that is known.
 

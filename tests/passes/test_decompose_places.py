@@ -103,6 +103,18 @@ def test_a_long_way_to_places_is_followed() -> None:
     assert types(qc.compile(model, "decompose-ops", target="qnn-htp").model)[-4:] == [*FROM_START, "Gather"]
 
 
+def test_a_mask_in_the_other_order_is_gathered() -> None:
+    """Of masked sequences Keras turns the mask as well."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[4, 2] x) => (bool[4, 2] y) <float zero = {0}, int64[2] ends = {3, 3}> {
+        m = Less(x, zero)  y = ReverseSequence(m, ends)
+    }""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made) == ["Less", "Gather"]
+    feed = random_feeds(model, 1)[0]
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
+
+
 @pytest.mark.parametrize("op", ["m = Pad(i, none)", "m = GatherND(i, all)"])
 def test_what_stays_as_it_was_given_keeps_its_name(op: str) -> None:
     model = parse(f"""<ir_version: 8, opset_import: ["" : 18]>
