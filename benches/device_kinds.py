@@ -239,17 +239,41 @@ def chosen(one: OneOp) -> ModelProto:
 
 def joined(one: OneOp) -> ModelProto:
     """A Concat of two tensors, on a grid that covers theirs."""
-    inputs = [one.data(), one.data()]
-    numbers = one.run(one.op("Concat", inputs, axis=1))
-    return one.model(one.op("Concat", inputs, axis=1), grid=one.grid_of(numbers / np.float32(0.9)))
+    return _joined_wider(one, [one.data(), one.data()])
 
 
 def sum_joined(one: OneOp) -> ModelProto:
     """A sum that is joined with other numbers, on a wider grid than its own."""
     total, other = one.op("Add", [one.data(), one.data()]), one.data()
-    inputs = [one.rounded(total, one.grid_of(one.run(total))), other]
-    numbers = one.run(one.op("Concat", inputs, axis=1))
-    return one.model(one.op("Concat", inputs, axis=1), grid=one.grid_of(numbers / np.float32(0.9)))
+    return _joined_wider(one, [one.rounded(total, one.grid_of(one.run(total))), other])
+
+
+def transposed_joined(one: OneOp) -> ModelProto:
+    """A sum whose axes are permuted before it is joined with other numbers, on a wider grid than its own."""
+    total, other = one.op("Add", [one.data(), one.data()]), one.data()
+    grid = one.grid_of(one.run(total))
+    moved = one.op("Transpose", [one.rounded(total, grid)], perm=[0, 1, 3, 2])
+    return _joined_wider(one, [one.rounded(moved, grid), other])
+
+
+def halves_joined(one: OneOp) -> ModelProto:
+    """Halves of a sum, one of them negative, on a wider grid than its own, as rotary positions have them."""
+    total = one.op("Add", [one.data(), one.data()])
+    grid = one.grid_of(one.run(total))
+    whole, middle = one.rounded(total, grid), DATA[-1] // 2
+    first, half, end, axis = (
+        one.constant(f"bound{bound}", np.int64([bound])) for bound in (0, middle, DATA[-1], -1)
+    )
+    halves = [one.op("Slice", [whole, *bounds, axis]) for bounds in ((first, half), (half, end))]
+    negative = one.op("Neg", [one.rounded(halves[1], grid)])
+    inputs = [one.rounded(negative, one.grid_of(one.run(negative))), one.rounded(halves[0], grid)]
+    return _joined_wider(one, inputs)
+
+
+def _joined_wider(one: OneOp, inputs: list[str]) -> ModelProto:
+    """A Concat on a grid that covers more than what it joins."""
+    joined = one.op("Concat", inputs, axis=1)
+    return one.model(joined, grid=one.grid_of(one.run(joined) / np.float32(0.9)))
 
 
 KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
@@ -312,6 +336,8 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "Concat": moving("Concat", 2, axis=1),
     "Concat of two grids": joined,
     "Concat of a sum": sum_joined,
+    "Concat of a sum, transposed": transposed_joined,
+    "Concat of halves of a sum, one negative": halves_joined,
     "Slice to another grid": moving_on("Slice", 1, [2], [7], [-1]),
     "Transpose to another grid": moving_on("Transpose", perm=[0, 2, 3, 1]),
     "Reshape to another grid": moving_on("Reshape", 1, [16, 64]),

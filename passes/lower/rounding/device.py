@@ -21,7 +21,7 @@ from .device_logarithms import count_argument
 from .device_pools import write_average
 from .device_rows import write_normalization, write_softmax
 from .device_sums import summed
-from .device_writer import Parameters, Rounded, Writer, is_uint8, is_uint16
+from .device_writer import Parameters, Rounded, Writer, is_one_grid, is_uint8, is_uint16
 from .rewire import DOMAIN
 
 # What stands in a target's table for the tensors that come from outside.
@@ -72,7 +72,8 @@ class DeviceArithmetic:
             return known and _round_in_float16(writer)
         if one.op in fusions.tables or op.domain == DOMAIN:  # codes of one grid become those of another
             return True
-        if result_of(op) is not one.value:  # such as the mean that a normalization gives besides
+        # Such as the mean that a normalization gives besides.
+        if result_of(op) is not one.value and self._kinds.get(op.op_type) != Arithmetic.MOVED.value:
             return False
         reader = one.op
         if op.op_type in ACTIVATIONS and (led := fusions.leader(op)) is not None:
@@ -112,7 +113,8 @@ class DeviceArithmetic:
 
     def _move(self, writer: Writer, op: Op, kind: str) -> bool:
         """Brings all that an op moves to the grid of its result before; whether it is known how."""
-        quantizer = writer.rounded.quantizer
+        one = writer.rounded
+        quantizer = one.quantizer
         read = {
             port: (value, self._grids.get((op, port)))
             for port, value in enumerate(op.graph.op_inputs(op))
@@ -123,18 +125,26 @@ class DeviceArithmetic:
         grids = {
             port: (value, writer.parameters(held))
             for port, (value, held) in read.items()
-            if held is None or not _is_one_grid(held, quantizer)
+            if held is None or not is_one_grid(held, quantizer)
         }
         moved = [(port, value, grid[0]) for port, (value, grid) in grids.items() if grid is not None]
         if len(moved) < len(grids) or (moved and (kind == "alike" or op in self._brought)):
             return False
         if op.is_type("Resize") and op.attribute("mode", "nearest") != "nearest":
             return write_interpolation(writer, op, self._grids.get((op, 0)))
+        if kind == "moved" and len(read) == 1:  # the sign that a Neg changes is that of the multiplier
+            for _, _, scale in moved:
+                self._multiply(writer, one.op, one.value, scale)
+            return True
         self._brought |= {op} if moved else set()
         for port, value, scale in moved:
-            inputs = (value, *writer.grid, scale, writer.constant(np.ones((), np.float32)))
-            writer.write(op, "Requantize", inputs, {"arithmetic": Arithmetic.MOVED.value}, port)
+            self._multiply(writer, op, value, scale, port)
         return True
+
+    def _multiply(self, writer: Writer, reader: Op, value: Value, scale: Value, port: int = 0) -> None:
+        """Lets ``reader`` read codes that are multiplied as those are which move to another grid."""
+        inputs = (value, *writer.grid, scale, writer.constant(np.ones((), np.float32)))
+        writer.write(reader, "Requantize", inputs, {"arithmetic": Arithmetic.MOVED.value}, port)
 
     def _is_bare_constant(self, op: Op, port: int, value: Value) -> bool:
         """Whether an op reads a constant without a grid, such as what a Pad fills up with."""
@@ -201,15 +211,6 @@ def _round_in_float16(writer: Writer, **attributes: object) -> bool:
     op, value, _ = writer.rounded
     writer.write(op, "QuantizeInFloat16", (value, *writer.grid), attributes)
     return True
-
-
-def _is_one_grid(a: Quantizer, b: Quantizer) -> bool:
-    """Whether both stand for the same numbers by the same codes."""
-    if a.encoding is None or b.encoding is None or a.spec.format != b.spec.format:
-        return False
-    return np.array_equal(a.encoding.scale, b.encoding.scale) and np.array_equal(
-        a.encoding.zero_point, b.encoding.zero_point
-    )
 
 
 def _covers(outer: Quantizer, inner: Quantizer) -> bool:

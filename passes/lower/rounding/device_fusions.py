@@ -6,15 +6,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.graph import Op, Value
 from qc.ir.quant.device_arithmetic import Arithmetic
 from qc.ir.quant.spec import Quantizer
 from qc.ir.rewriter import Rewriter
 
-from .device_writer import UINT8, Rounded, is_uint8
+from .device_writer import UINT8, Rounded, is_one_grid, is_uint8
 
 ACTIVATIONS = ("Relu", "Clip")
-_RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+_PARTS = ("Gather", "Slice", "Split")
 _LEADERS = (Arithmetic.MATRIX.value, "sum", "product")
 _LEADS_RELU = "float16"  # alone: behind a Clip it has its own grid
 
@@ -36,6 +37,8 @@ class Fusions:
         self.tables: set[Op] = set()
         self._rewriter, self._kinds = rewriter, kinds
         for one in rounded:
+            self._forget_repeated(one)
+        for one in list(self.rounded.values()):
             op = one.value.graph.producer(one.value)
             if op is None or op.domain:
                 continue
@@ -59,6 +62,18 @@ class Fusions:
         source = activation.graph.op_inputs(activation)[0]
         made = activation.graph.producer(source) if source is not None else None
         return made if made is not None and self.may_lead(activation, made) else None
+
+    def _forget_repeated(self, one: Rounded) -> None:
+        """Takes away a rounding of what was only moved since it was rounded to the same grid."""
+        graph, result = one.value.graph, result_of(one.op)
+        op = graph.producer(one.value)
+        if op is None or op.domain or not is_grid_preserving(op) or graph.is_output(result):
+            return
+        before = self._rounding_of(_moves_behind(one.value, is_grid_preserving)[1])
+        if before is not None and is_one_grid(before.quantizer, one.quantizer):
+            self._rewriter.replace_uses(result, one.value)
+            self._rewriter.erase_op(one.op)
+            del self.rounded[one.op]
 
     def _fuse_activation(self, op: Op, rounding: Op) -> None:
         """Takes away the grid between an activation and what leads it; behind a table both are one."""
@@ -86,23 +101,47 @@ class Fusions:
         """Lets what a Concat reads be made on the grid of its result, and for others on its own."""
         graph = concat.graph
         for port, given in enumerate(graph.op_inputs(concat)):
-            source = self._before_reshapes(given)
+            moves, source = _moves_behind(given, _is_move)
+            path = (given, *(graph.op_inputs(move)[0] for move in moves))
+            is_shared = any(self._is_shared(value) for value in path if value is not None)
             before = self._rounding_of(source)
-            maker = graph.producer(before.value) if before is not None else None
-            if source is None or before is None or maker is None:
+            made = self._joinable(before, joined, is_shared) if before else self._part_of(source, joined)
+            if made is None:
                 continue
-            is_shared = self._is_shared(source)
-            is_known = self._makes_codes(maker) or (maker.is_type("Concat") and not is_shared)
-            # A grid of its own that begins at zero limits what is made, as a Relu does.
-            limits = _starts_at_zero(before.quantizer) and not _starts_at_zero(joined.quantizer)
-            if not is_known or limits or (is_shared and source is not given):
-                continue
-            if is_shared:
-                before = self._made_again(before, maker)
-                self._rewriter.set_input(concat, port, result_of(before.op))
+            if made is not before:
+                value = result_of(made.op)
+                for move in reversed(moves):
+                    value = result_of(self._copied(move, [value, *graph.op_inputs(move)[1:]]))
+                self._rewriter.set_input(concat, port, value)
             for place, number in enumerate(graph.op_inputs(joined.op)[1:], 1):
-                self._rewriter.set_input(before.op, place, number)
-            self.rounded[before.op] = before._replace(quantizer=joined.quantizer)
+                self._rewriter.set_input(made.op, place, number)
+            self.rounded[made.op] = made._replace(quantizer=joined.quantizer)
+
+    def _joinable(self, before: Rounded, joined: Rounded, is_shared: bool) -> Rounded | None:
+        """A rounding that only a Concat reads, if it may have the grid of that one's result."""
+        maker = before.value.graph.producer(before.value)
+        if maker is None or not (self._makes_codes(maker) or (maker.is_type("Concat") and not is_shared)):
+            return None
+        # A grid of its own that begins at zero limits what is made, as a Relu does.
+        if _starts_at_zero(before.quantizer) and not _starts_at_zero(joined.quantizer):
+            return None
+        return self._made_again(before, maker) if is_shared else before
+
+    def _part_of(self, source: Value | None, joined: Rounded) -> Rounded | None:
+        """A rounding of what is cut out of a tensor, which the device multiplies as it cuts.
+
+        What a product of matrices made is brought to the grid of the Concat as it is, by a table.
+        """
+        cut = source.graph.producer(source) if source is not None else None
+        if source is None or cut is None or cut.domain or not cut.is_type(*_PARTS):
+            return None
+        whole = _moves_behind(cut.graph.op_inputs(cut)[0], _is_reshape)[1]
+        made = self._rounding_of(whole)
+        maker = made.value.graph.producer(made.value) if made is not None else None
+        if maker is not None and self._kinds.get(maker.op_type) == Arithmetic.MATRIX.value:
+            return None
+        op = self._copied(joined.op, [source, *joined.op.graph.op_inputs(joined.op)[1:]])
+        return Rounded(op, source, joined.quantizer)
 
     def _made_again(self, rounded: Rounded, maker: Op) -> Rounded:
         """A second rounding of a tensor, behind a second activation, as what leads that is computed there."""
@@ -113,21 +152,13 @@ class Fusions:
         self.tables |= {made} if op in self.tables else set()
         return Rounded(made, value, rounded.quantizer)
 
-    def _before_reshapes(self, value: Value | None) -> Value | None:
-        """What a tensor was before it got its shape, if nothing else reads it."""
-        while value is not None and not self._is_shared(value):
-            op = value.graph.producer(value)
-            if op is None or not op.is_type(*_RESHAPES):
-                break
-            value = op.graph.op_inputs(op)[0]
-        return value
-
     def _is_shared(self, value: Value) -> bool:
         return value.graph.is_output(value) or len(value.graph.uses(value)) > 1
 
     def _makes_codes(self, op: Op) -> bool:
         kinds = (*_LEADERS, _LEADS_RELU, "exact", "logarithm")
-        return not op.domain and self._kinds.get(op.op_type) in kinds and not op.is_type(*_RESHAPES)
+        made = self._kinds.get(op.op_type) in kinds or op.is_type("Neg")
+        return not op.domain and made and not _is_reshape(op)
 
     def _rounding_of(self, source: Value | None) -> Rounded | None:
         """What rounds a tensor to a grid of uint8, if that is done here."""
@@ -165,6 +196,23 @@ def has_one_number(op: Op) -> bool:
 
 def result_of(op: Op) -> Value:
     return next(value for value in op.graph.op_outputs(op) if value is not None)
+
+
+def _is_reshape(op: Op) -> bool:
+    return op.is_type("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+
+
+def _is_move(op: Op) -> bool:
+    return _is_reshape(op) or op.is_type("Transpose")
+
+
+def _moves_behind(value: Value | None, is_move: Callable[[Op], bool]) -> tuple[list[Op], Value | None]:
+    """The ops that moved the numbers of a tensor, the last one first, and the tensor that they moved."""
+    moves: list[Op] = []
+    while value is not None and (op := value.graph.producer(value)) is not None and is_move(op):
+        moves.append(op)
+        value = op.graph.op_inputs(op)[0]
+    return moves, value
 
 
 def _multiplies_by_number(op: Op) -> bool:

@@ -118,6 +118,15 @@ def _is_whole(quantizer: Quantizer, format: IntFormat) -> bool:
     )
 
 
+def is_one_grid(a: Quantizer, b: Quantizer) -> bool:
+    """Whether both stand for the same numbers by the same codes."""
+    if a.encoding is None or b.encoding is None or a.spec.format != b.spec.format:
+        return False
+    return np.array_equal(a.encoding.scale, b.encoding.scale) and np.array_equal(
+        a.encoding.zero_point, b.encoding.zero_point
+    )
+
+
 def is_weight(quantizer: Quantizer) -> bool:
     format, granularity = quantizer.spec.format, quantizer.spec.granularity
     whole = isinstance(granularity, PerTensor | PerChannel)
