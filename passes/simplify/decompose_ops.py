@@ -91,10 +91,10 @@ class DecomposeOps(Pass):
     of a place, a MatMul of a constant by data one of data by a weight, a Conv along one axis whose window is
     wider than the target can hold (``widest_window``) one of neighbours, a Clip by limits that are data Max
     and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a root, a Gemm one without factors that
-    adds no more than a number to each column, LSTM, GRU and RNN their steps, a Gather of all there is a
-    Reshape, a GatherElements of whole rows a Gather, a GatherND one of rows, places that count from the end
-    of an axis ones from its start, a CumSum a product by ones, an AveragePool of whole pictures a
-    GlobalAveragePool, a LayerNormalization over several axes one over the last, a GroupNormalization one of
+    adds no more than a number to each column, or by data a MatMul, LSTM, GRU and RNN their steps, a Gather of
+    all there is a Reshape, a GatherElements of whole rows a Gather, a GatherND one of rows, places that count
+    from the end of an axis ones from its start, a CumSum a product by ones, an AveragePool of whole pictures
+    a GlobalAveragePool, a LayerNormalization over several axes one over the last, a GroupNormalization one of
     instances, a ScatterND into what lies together a Concat with what is around it, a Pad of integers a
     Concat, a Split of a row Slices, a STFT a Conv, a ReverseSequence of one length a Gather, a Resize to the
     nearest numbers one that repeats them or Gathers, a Trilu a Where, and Mish, Softsign, Selu, Celu, Sum,
@@ -180,7 +180,7 @@ class DecomposeOps(Pass):
             "Gather": movement.gather,
             "GatherElements": movement.gather_elements,
             "GatherND": movement.gather_nd,
-            "Gemm": gemm,
+            "Gemm": partial(gemm, by_data=target.provider == _CPU),
             "GroupNormalization": normalization.group_norm,
             "LSTM": recurrent,
             "LayerNormalization": normalization.layer_norm,

@@ -37,6 +37,24 @@ def test_a_gemm_has_no_factors_and_adds_one_number_to_each_column(gemm: str, exp
     agree(made, model)
 
 
+@pytest.mark.parametrize(
+    ("gemm", "expected"),
+    [
+        ("Gemm(x, d, b)", ["MatMul", "Add"]),
+        ("Gemm<alpha = 0.5, transA = 1, transB = 1>(x, d)", ["Transpose", "Transpose", "MatMul", "Mul"]),
+        ("Gemm<beta = 2.0>(v, d, x)", ["Transpose", "MatMul", "Transpose", "Mul", "Add"]),
+        ("Gemm<alpha = 0.5, beta = 2.0>(x, v, b)", ["Gemm"]),
+    ],
+)
+def test_a_gemm_by_data_is_a_matmul_where_there_is_none(gemm: str, expected: list[str]) -> None:
+    """A constant in front of data is turned into a weight behind it, as any MatMul's."""
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[4, 4] x, float[4, 4] d) => (float[4, 4] y) <float[4, 4] v, float[1, 4] b> {{ y = {gemm} }}""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert sorted(types(made)) == sorted(expected)
+    agree(made, model)
+
+
 def test_a_gemm_of_old_keeps_a_bias() -> None:
     model = parse("""<ir_version: 7, opset_import: ["" : 9]>
     g (float[3, 4] x, float[4, 6] v, float[3, 6] all) => (float[3, 6] y) { y = Gemm(x, v, all) }""")

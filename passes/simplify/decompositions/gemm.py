@@ -13,10 +13,17 @@ from qc.ir.value_type import Shape
 from .builder import Builder, Writer, result_shape
 
 
-def gemm(op: Op) -> Writer | None:
-    """A Gemm whose weight and bias hold the factors, and an Add of what is no bias; None if it is such."""
+def gemm(op: Op, by_data: bool) -> Writer | None:
+    """A Gemm whose weight and bias hold the factors, and an Add of what is no bias; None if it is such.
+
+    Without ``by_data``, where the target has none, one whose weight is computed is a MatMul.
+    """
     parts = Gemm(op)
-    return None if parts.columns is None or parts.is_plain else lambda build: [parts.write(build)]
+    if parts.columns is None:
+        return None
+    if not by_data and parts.multiplies_data:
+        return lambda build: [parts.write(build, is_matmul=True)]
+    return None if parts.is_plain else lambda build: [parts.write(build)]
 
 
 @dataclass(frozen=True)
@@ -40,16 +47,31 @@ class Gemm:
             not self._reads_addend or (is_bias and self._factor("beta") == 1)
         )
 
-    def write(self, build: Builder) -> Value:
-        """The plain Gemm, with a product by ``alpha`` and an Add behind it where these are not constants."""
+    @property
+    def multiplies_data(self) -> bool:
+        """Whether the weight is computed."""
+        return fixed_constant(self.op.graph.op_inputs(self.op)[1]) is None
+
+    def write(self, build: Builder, is_matmul: bool = False) -> Value:
+        """The plain Gemm, with a product by ``alpha`` and an Add behind it where these are not constants.
+
+        A MatMul in its place, which transposes nothing, has the bias behind it.
+        """
         data, weight = self.op.graph.op_inputs(self.op)[:2]
         shape, alpha, constant = self._shape, self._factor("alpha"), fixed_constant(weight)
         if constant is not None and alpha != 1:
             weight = build.constant(constant.numpy() * alpha, "weight")
         is_scaled = constant is not None or alpha == 1
-        bias = build.constant(self._bias, "bias") if self._bias is not None and is_scaled else None
+        takes_bias = is_scaled and not is_matmul
+        bias = build.constant(self._bias, "bias") if self._bias is not None and takes_bias else None
         turned = {name: self.op.attribute(name, 0) for name in ("transA", "transB")}
-        made = build.gemm(data, weight, bias, shape=shape, **turned)
+        if is_matmul:
+            pairs = zip((data, weight), turned.values(), strict=True)
+            made = build.op(
+                "MatMul", *(_turned(build, one) if turn else one for one, turn in pairs), shape=shape
+            )
+        else:
+            made = build.gemm(data, weight, bias, shape=shape, **turned)
         if not is_scaled:
             made = build.op("Mul", made, build.constant(alpha, "alpha"), shape=shape)
         if bias is None and self._addend is not None:
@@ -88,3 +110,8 @@ class Gemm:
         if beta == 1:
             return addend
         return build.op("Mul", addend, build.constant(beta, "beta"), shape=addend.type.shape)
+
+
+def _turned(build: Builder, matrix: Value | None) -> Value:
+    shape = matrix.type.shape if matrix is not None else None
+    return build.op("Transpose", matrix, shape=shape[::-1] if shape else None, perm=[1, 0])
