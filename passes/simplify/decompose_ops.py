@@ -38,6 +38,7 @@ from .decompositions.factors import factors
 from .decompositions.fourier import short_time
 from .decompositions.gemm import gemm
 from .decompositions.grouped_attention import group_query_attention
+from .decompositions.pools import average
 from .decompositions.recurrent import advice, unrolled
 from .decompositions.resized import nearest
 from .decompositions.rotary import fused_rotary_embedding, rotary_embedding
@@ -94,13 +95,14 @@ class DecomposeOps(Pass):
     adds no more than a number to each column, or by data a MatMul, LSTM, GRU and RNN their steps, a Gather of
     all there is a Reshape, a GatherElements of whole rows a Gather, a GatherND one of rows, places that count
     from the end of an axis ones from its start, a CumSum a product by ones, an AveragePool of whole pictures
-    a GlobalAveragePool, a LayerNormalization over several axes one over the last, a GroupNormalization one of
-    instances, a ScatterND into what lies together a Concat with what is around it, a Pad of integers a
-    Concat, a Split of a row Slices, a STFT a Conv, a ReverseSequence of one length a Gather, a Resize to the
-    nearest numbers one that repeats them or Gathers, a Trilu a Where, and Mish, Softsign, Selu, Celu, Sum,
-    Mean, ReduceL2, ReduceLogSumExp and Scaler, which scikit-learn's models begin with, what their definition
-    says. Only ops on float32 are written so, but GatherND, OneHot, Pad and ReverseSequence on any type;
-    recurrent ones must have lengths that are known, constant weights, and no clipping.
+    a GlobalAveragePool, one that reaches beyond the picture one with a border or a Conv, a LayerNormalization
+    over several axes one over the last, a GroupNormalization one of instances, a ScatterND into what lies
+    together a Concat with what is around it, a Pad of integers a Concat, a Split of a row Slices, a STFT a
+    Conv, a ReverseSequence of one length a Gather, a Resize to the nearest numbers one that repeats them or
+    Gathers, a Trilu a Where, and Mish, Softsign, Selu, Celu, Sum, Mean, ReduceL2, ReduceLogSumExp and Scaler,
+    which scikit-learn's models begin with, what their definition says. Only ops on float32 are written so,
+    but GatherND, OneHot, Pad and ReverseSequence on any type; recurrent ones must have lengths that are
+    known, constant weights, and no clipping.
 
     For every target a Pad or a Resize along some axes says of all what becomes of them, where that is known.
 
@@ -169,7 +171,7 @@ class DecomposeOps(Pass):
         recurrent = partial(unrolled, most_steps=self.steps)
         return {
             "Attention": attention,
-            "AveragePool": sums.global_average,
+            "AveragePool": average,
             "BatchNormalization": normalization.batch_norm,
             "Celu": elementwise.celu,
             "Clip": elementwise.clip,

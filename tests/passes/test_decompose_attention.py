@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import numpy_helper
-from support.decomposed import types
+from support.decomposed import agree, types
 from support.models import parse
 from support.pipelines import run_model
 
@@ -105,3 +105,25 @@ def test_attention_that_counts_places_stays() -> None:
         y = Attention (q, k, k, , , , n)
     }""")
     assert types(qc.compile(model, "decompose-ops", target="openvino").model) == ["Attention"]
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "left_window_size = 1",
+        "left_window_size = 1, right_window_size = 2",
+        "is_causal = 1, left_window_size = 2",
+    ],
+)
+@pytest.mark.parametrize("places", [4, 2])
+def test_a_window_goes_along_with_the_queries_behind_what_is_past(attributes: str, places: int) -> None:
+    """The first query stands behind the cache, however many keys come with it."""
+    new, both = f"2, 3, {places}, 8", f"2, 3, {places + 5}, 8"
+    model = parse(f"""<ir_version: 10, opset_import: ["" : 25]>
+    g (float[2, 3, 4, 8] q, float[{new}] k, float[{new}] v, float[2, 3, 5, 8] p, float[2, 3, 5, 8] r)
+        => (float[2, 3, 4, 8] y, float[{both}] keys, float[{both}] values) {{
+        y, keys, values = Attention <{attributes}> (q, k, v, , p, r)
+    }}""")
+    made = qc.compile(model, "decompose-ops", target="openvino").model
+    assert "Attention" not in types(made)
+    agree(made, model)

@@ -10,20 +10,21 @@ from onnx import TensorProto
 
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
-from qc.ir.value_type import Shape
+from qc.ir.value_type import Dimension, Shape
 
 from .builder import Builder, Writer
 
 _LENGTH, _WIDTH = 2, 3  # the axes of tensors of heads
 _SAME, _REST = 0, -1  # lengths in the shape of a Reshape
+UNLIMITED = -1  # a side of a window
 
 
 def attention(op: Op) -> Writer | None:
     """``softmax(scale q k^T + mask) v``, also of several queries for each key.
 
     A row that a mask of booleans hides as a whole is 0. A cache stands in front of keys and values, which are
-    results with it. One with scores as a result, with counts of places, or with a causal mask of a length
-    that is free is not known.
+    results with it. One with scores as a result, with counts of places, or with a window of places, as a
+    causal one has, whose lengths are free is not known.
     """
     read, made = [*op.graph.op_inputs(op), *[None] * 7][:7], op.graph.op_outputs(op)
     q, k, v, mask, *cache, counted = read
@@ -41,8 +42,8 @@ def attention(op: Op) -> Writer | None:
         part if past is None else behind(past, part) for past, part in zip(cache, parts[1:], strict=True)
     ]
     scale, cap = op.attribute("scale", None), op.attribute("softcap", 0.0)
-    is_causal, has_cache = bool(op.attribute("is_causal", 0)), cache[0] is not None
-    written = Attention((q, k, v), [parts[0], *longer], mask, scale, cap, is_causal, has_cache)
+    before = (cache[0].type.shape or (None,) * 4)[_LENGTH] if cache[0] is not None else 0
+    written = Attention((q, k, v), [parts[0], *longer], mask, scale, cap, _window_of(op), before)
     if not written.is_known:
         return None
 
@@ -57,6 +58,11 @@ def attention(op: Op) -> Writer | None:
         return [made_of.write(build), keys, values, None][: len(made)]
 
     return write
+
+
+def _window_of(op: Op) -> tuple[int, int]:
+    left, right = (op.attribute(f"{side}_window_size", UNLIMITED) for side in ("left", "right"))
+    return left, 0 if op.attribute("is_causal", 0) else right
 
 
 def behind(past: Value, part: Shape) -> Shape:
@@ -101,8 +107,8 @@ class Attention:
         mask: what is added to scores, or tells which are to be seen; None if there is none.
         scale: of scores; None for that of the width of a head.
         cap: what scores stay below, in front of the mask; 0 for none.
-        is_causal: whether a query sees nothing behind its own place.
-        has_cache: whether the places of queries are the last ones.
+        window: how many places a query sees before and behind its own; (-1, 0) for all before it.
+        before: how many places are before that of the first query.
     """
 
     inputs: tuple[Value, Value, Value]
@@ -110,8 +116,8 @@ class Attention:
     mask: Value | None = None
     scale: float | None = None
     cap: float = 0.0
-    is_causal: bool = False
-    has_cache: bool = False
+    window: tuple[int, int] = (UNLIMITED, UNLIMITED)
+    before: Dimension = 0
 
     @property
     def is_known(self) -> bool:
@@ -120,7 +126,7 @@ class Attention:
         mask = self.mask.type.shape if self.mask is not None else ()
         needed: list[object] = [heads, shared]
         needed += [] if self.scale else [width]
-        needed += [length, places] if self.is_causal else []
+        needed += [length, places, self.before] if self._is_limited else []
         fits = not mask or not isinstance(mask[-1], int) or mask[-1] in (1, places)
         return mask is not None and fits and all(isinstance(one, int) for one in needed)
 
@@ -156,37 +162,51 @@ class Attention:
         return self.mask is not None and self.mask.type.elem_type == TensorProto.BOOL
 
     @property
-    def _past(self) -> np.ndarray:
-        """Which places a query may look at but for the mask: all, or those that are not to come."""
-        if not self.is_causal:
+    def _is_limited(self) -> bool:
+        return self.window != (UNLIMITED, UNLIMITED)
+
+    @property
+    def _in_window(self) -> np.ndarray:
+        """Which places a query may look at but for the mask."""
+        if not self._is_limited:
             return np.array(True)
         queries, places = (shape[_LENGTH] for shape in self.shapes[:2])
-        before = places - queries if self.has_cache else 0  # type: ignore[operator]
-        return np.tri(queries, places, before, dtype=bool)  # type: ignore[arg-type]
+        place = np.arange(queries)[:, None] + self.before  # type: ignore[arg-type, operator]
+        distance = np.arange(places) - place  # type: ignore[arg-type]
+        left, right = self.window
+        is_near = (distance >= -left) | (left == UNLIMITED)
+        return is_near & ((distance <= right) | (right == UNLIMITED))
 
     def _where_shown(self, build: Builder, shown: float, hidden: float) -> Value:
-        """A number for what a mask of booleans shows and is not to come, and another for the rest."""
+        """A number for what a mask of booleans shows within the window, and another for the rest."""
         assert self.mask is not None
-        first = build.constant(np.where(self._past, shown, hidden).astype(np.float32), "shown")
+        first = build.constant(np.where(self._in_window, shown, hidden).astype(np.float32), "shown")
         other = build.constant(np.array(hidden, np.float32), "hidden")
         shape = self.mask.type.shape or ()
-        shape = (*shape[:-2], *self._past.shape) if self._past.ndim else shape
+        shape = (*shape[:-2], *self._in_window.shape) if self._in_window.ndim else shape
         return build.op("Where", self.mask, first, other, shape=shape)
 
     def _may_hide_rows(self) -> bool:
-        """Whether a mask of booleans may hide all places from a query."""
-        known = fixed_constant(self.mask)
-        return self._has_booleans and (known is None or not (known.numpy() & self._past).any(-1).all())
+        """Whether a mask of booleans or the window may hide all places from a query."""
+        known = fixed_constant(self.mask) if self._has_booleans else None
+        if self._has_booleans and known is None:
+            return True
+        shown = self._in_window if known is None else known.numpy() & self._in_window
+        return not np.atleast_1d(shown).any(-1).all()
 
     def _without_hidden(self, build: Builder, result: Value) -> Value:
         """The result with 0 where nothing is shown, which a Softmax cannot give."""
-        places = self._where_shown(build, 1.0, 0.0)
-        axis = build.constant(np.array([-1], np.int64), "axis")
-        rows = build.op("ReduceMax", places, axis, shape=(*(places.type.shape or ())[:-1], 1))
+        if self._has_booleans:
+            places = self._where_shown(build, 1.0, 0.0)
+            axis = build.constant(np.array([-1], np.int64), "axis")
+            rows = build.op("ReduceMax", places, axis, shape=(*(places.type.shape or ())[:-1], 1))
+        else:
+            shown = np.any(self._in_window, -1, keepdims=True)
+            rows = build.constant(np.asarray(shown, np.float32), "rows")
         return build.op("Mul", result, rows, shape=result.type.shape)
 
     def _masked(self, build: Builder, scores: Value) -> Value:
-        """Scores with a bound, by the mask, and without what is to come."""
+        """Scores with a bound, by the mask, and without what is beyond the window."""
         shape, lowest = scores.type.shape, float(np.finfo(np.float32).min)
         if self.cap:
             bound = build.constant(np.array(self.cap, np.float32), "softcap")
@@ -196,7 +216,7 @@ class Attention:
             return build.op("Add", scores, self._where_shown(build, 0.0, lowest), shape=shape)
         if self.mask is not None:
             scores = build.op("Add", scores, self.mask, shape=shape)
-        if self.is_causal:
-            future = np.where(self._past, 0.0, lowest).astype(np.float32)
-            scores = build.op("Add", scores, build.constant(future, "future"), shape=shape)
+        if self._is_limited:
+            hidden = np.where(self._in_window, 0.0, lowest).astype(np.float32)
+            scores = build.op("Add", scores, build.constant(hidden, "hidden"), shape=shape)
         return scores

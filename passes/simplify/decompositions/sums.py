@@ -1,4 +1,4 @@
-"""Sums and averages as others that devices have."""
+"""Sums as others that devices have."""
 
 from __future__ import annotations
 
@@ -37,18 +37,6 @@ def cumulative(op: Op) -> Writer | None:
         return [made if is_last else build.op("Transpose", made, shape=lengths, perm=back)]
 
     return write
-
-
-def global_average(op: Op) -> Writer | None:
-    """An AveragePool without a border whose one window has all of the picture, or is larger."""
-    data, wanted = op.graph.op_inputs(op)[0], lengths_of(op.graph.op_outputs(op)[0])
-    lengths, window = lengths_of(data), op.attribute("kernel_shape", ())
-    if data is None or lengths is None or wanted is None or any(op.attribute("pads", ())):
-        return None
-    has_all = all(length <= size for length, size in zip(lengths[2:], window, strict=True))
-    if not has_all or set(wanted[2:]) != {1} or set(op.attribute("dilations", (1,))) != {1}:
-        return None
-    return lambda build: [build.op("GlobalAveragePool", data, shape=wanted)]
 
 
 def log_sum_exp(op: Op) -> Writer | None:
