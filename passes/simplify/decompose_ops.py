@@ -35,7 +35,7 @@ from .decompositions.builder import Builder, Writer, put_in_place
 from .decompositions.dilation import dilated
 from .decompositions.einsum import einsum
 from .decompositions.factors import factors
-from .decompositions.fourier import short_time
+from .decompositions.fourier import short_time, transform
 from .decompositions.gemm import gemm
 from .decompositions.grouped_attention import group_query_attention
 from .decompositions.pools import average
@@ -96,13 +96,14 @@ class DecomposeOps(Pass):
     all there is a Reshape, a GatherElements of whole rows a Gather, a GatherND one of rows, places that count
     from the end of an axis ones from its start, a CumSum a product by ones, an AveragePool of whole pictures
     a GlobalAveragePool, one that reaches beyond the picture one with a border or a Conv, a LayerNormalization
-    over several axes one over the last, a GroupNormalization one of instances, a ScatterND into what lies
-    together a Concat with what is around it, a Pad of integers a Concat, a Split of a row Slices, a STFT a
-    Conv, a ReverseSequence of one length a Gather, a Resize to the nearest numbers one that repeats them or
-    Gathers, a Trilu a Where, and Mish, Softsign, Selu, Celu, Sum, Mean, ReduceL2, ReduceLogSumExp and Scaler,
-    which scikit-learn's models begin with, what their definition says. Only ops on float32 are written so,
-    but GatherND, OneHot, Pad and ReverseSequence on any type; recurrent ones must have lengths that are
-    known, constant weights, and no clipping.
+    or RMSNormalization over several axes one over the last, a GroupNormalization one of instances, a
+    ScatterND into what lies together a Concat with what is around it, a Pad of integers a Concat, a Split of
+    a row Slices, a STFT a Conv, a DFT of up to 2048 places a MatMul, a ReverseSequence of one length a
+    Gather, a Resize to the nearest numbers one that repeats them or Gathers, a Trilu a Where, and Mish,
+    Softsign, Selu, Celu, Sum, Mean, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceSumSquare and
+    Scaler, which scikit-learn's models begin with, what their definition says. Only ops on float32 are
+    written so, but GatherND, OneHot, Pad and ReverseSequence on any type; recurrent ones must have lengths
+    that are known, constant weights, and no clipping.
 
     For every target a Pad or a Resize along some axes says of all what becomes of them, where that is known.
 
@@ -177,6 +178,7 @@ class DecomposeOps(Pass):
             "Clip": elementwise.clip,
             "CumSum": sums.cumulative,
             "Conv": partial(dilated, widest=target.models.widest_window),
+            "DFT": transform,
             "Einsum": einsum,
             "GRU": recurrent,
             "Gather": movement.gather,
@@ -195,8 +197,12 @@ class DecomposeOps(Pass):
             "Pad": movement.pad,
             "Pow": elementwise.power,
             "RNN": recurrent,
+            "RMSNormalization": normalization.layer_norm,
+            "ReduceL1": sums.of_sum,
             "ReduceL2": elementwise.euclidean,
+            "ReduceLogSum": sums.of_sum,
             "ReduceLogSumExp": sums.log_sum_exp,
+            "ReduceSumSquare": sums.of_sum,
             "Resize": nearest,
             "ReverseSequence": movement.reverse_sequence,
             "RotaryEmbedding": rotary_embedding,

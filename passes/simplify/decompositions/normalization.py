@@ -48,7 +48,7 @@ def _with_position(build: Builder, data: Value, shape: Shape) -> Value:
 
 
 def layer_norm(op: Op) -> Writer | None:
-    """A LayerNormalization over several axes, constant in all others, as one over the last alone."""
+    """A Layer- or RMSNormalization over several axes, of constants, as one over the last alone."""
     data, *parameters = op.graph.op_inputs(op)
     lengths, constants = lengths_of(data), [fixed_constant(value) for value in parameters]
     results = op.graph.op_outputs(op)
@@ -65,7 +65,7 @@ def layer_norm(op: Op) -> Writer | None:
         arrays = [np.broadcast_to(one.numpy(), normalized).ravel() for one in constants if one is not None]
         read = [build.constant(np.ascontiguousarray(array), "parameter") for array in arrays]
         given = {name: op.attribute(name) for name in op.attributes} | {"axis": -1}
-        made = build.op("LayerNormalization", build.reshape(data, flat), *read, shape=flat, **given)
+        made = build.op(op.op_type, build.reshape(data, flat), *read, shape=flat, **given)
         return [build.reshape(made, lengths), *(None for _ in results[1:])]
 
     return write

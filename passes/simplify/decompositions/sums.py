@@ -6,6 +6,7 @@ import numpy as np
 
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
+from qc.patterns.attributes import attribute_of
 
 from .builder import Builder, Writer, lengths_of
 
@@ -35,6 +36,25 @@ def cumulative(op: Op) -> Writer | None:
         made = build.reshape(made, rows)
         back = np.argsort(order).tolist()
         return [made if is_last else build.op("Transpose", made, shape=lengths, perm=back)]
+
+    return write
+
+
+def of_sum(op: Op) -> Writer | None:
+    """A ReduceL1, ReduceLogSum or ReduceSumSquare by the ReduceSum of magnitudes, numbers or squares."""
+    read, wanted = op.graph.op_inputs(op), lengths_of(op.graph.op_outputs(op)[0])
+    data, lengths, axes = read[0], lengths_of(read[0]), attribute_of(op, "axes", read)
+    if data is None or lengths is None or wanted is None or not isinstance(axes, tuple) or not axes:
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        summed: Value = data
+        if op.is_type("ReduceL1"):
+            summed = build.op("Abs", data, shape=lengths)
+        elif op.is_type("ReduceSumSquare"):
+            summed = build.op("Mul", data, data, shape=lengths)
+        made = build.along(axes, "ReduceSum", summed, shape=wanted, keepdims=op.attribute("keepdims", 1))
+        return [build.op("Log", made, shape=wanted) if op.is_type("ReduceLogSum") else made]
 
     return write
 
