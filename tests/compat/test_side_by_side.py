@@ -12,12 +12,12 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 from onnx import ModelProto
+from support.folders import ROOT
 from support.graph_text import build_model
 from support.pipelines import run_model
 
@@ -25,7 +25,7 @@ from qc.compat.aimet_onnx import QuantizationSimModel
 
 from .networks import typed
 
-BENCHES = Path(__file__).parents[2] / "benches"
+BENCHES = ROOT / "benches"
 Feed = dict[str, np.ndarray]
 Decibels = dict[str, float]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.folders import ROOT
 
 # The share of the outputs' energy that is error.
 AIMET = {
@@ -28,7 +28,7 @@ AIMET = {
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
     """The bench that runs AIMET beside qc."""
-    folder = Path(__file__).parents[2] / "benches"
+    folder = ROOT / "benches"
     sys.path.insert(0, str(folder))
     spec = importlib.util.spec_from_file_location("aimet_weights", folder / "aimet_weights.py")
     assert spec is not None and spec.loader is not None

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.folders import AIMET
 from support.models import parse
 from support.pipelines import PLACE, apply
 from support.placement import of_value
@@ -35,7 +36,6 @@ from qc.passes.quantize.aimet.arithmetic import (
 from qc.passes.quantize.aimet.sums import least_scale
 from qc.passes.quantize.placement.parameters import round_parameters
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "aimet"
 SYMMETRIES = {
     "asymmetric": {},
     "symmetric": {"symmetric": True},
@@ -88,7 +88,7 @@ def numbers(grid: Grid) -> np.ndarray:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_grids_are_those_of_aimet(scheme: str) -> None:
-    assert not any(differences(FIXTURES / "vectors.npz", scheme).values())
+    assert not any(differences(AIMET / "vectors.npz", scheme).values())
 
 
 @pytest.mark.skipif("QC_AIMET_PYTHON" not in os.environ, reason="QC_AIMET_PYTHON names no Python with AIMET")
@@ -100,7 +100,7 @@ def test_ten_thousand_grids_are_those_of_aimet(scheme: str, fresh_vectors: Path)
 @pytest.fixture(scope="module")
 def fresh_vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("aimet") / "vectors.npz"
-    script = FIXTURES / "make_vectors.py"
+    script = AIMET / "make_vectors.py"
     subprocess.run([os.environ["QC_AIMET_PYTHON"], str(script), str(file), "10000"], check=True)
     return file
 
@@ -136,19 +136,19 @@ def rule_differences(file: Path) -> dict[str, list[int]]:
 
 
 def test_rules_are_those_of_aimet() -> None:
-    assert rule_differences(FIXTURES / "rules.npz") == {"fixed end": [], "sums": []}
+    assert rule_differences(AIMET / "rules.npz") == {"fixed end": [], "sums": []}
 
 
 @pytest.mark.skipif("QC_AIMET_PYTHON" not in os.environ, reason="QC_AIMET_PYTHON names no Python with AIMET")
 def test_rules_are_those_of_aimet_ten_thousand_times(tmp_path: Path) -> None:
-    file, script = tmp_path / "rules.npz", FIXTURES / "make_rules.py"
+    file, script = tmp_path / "rules.npz", AIMET / "make_rules.py"
     subprocess.run([os.environ["QC_AIMET_PYTHON"], str(script), str(file), "10000"], check=True)
     assert rule_differences(file) == {"fixed end": [], "sums": []}
 
 
 @pytest.mark.parametrize("config", ["default", "htp_v66", "htp_v73"])
 def test_weights_near_zero_get_the_scales_of_aimet(config: str) -> None:
-    folder = FIXTURES / "sums"
+    folder = AIMET / "sums"
     feeds = [{"x": np.random.default_rng(i).normal(size=(1, 8, 2, 2)).astype("f")} for i in range(4)]
     pipeline = (
         "fold-constants{max_megabytes=0},"

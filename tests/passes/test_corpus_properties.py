@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from support.corpus import Sample, all_samples, exported_samples, operator_samples, own_samples
+from support.folders import TESTS
 from support.properties import check_pass, prefixes
 
 from qc.passes import Pass, registry
 
-TESTS = Path(__file__).parents[1]
 SHARES = 40
 
 

@@ -7,11 +7,11 @@ installed.
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import ModelProto, numpy_helper
+from support.folders import FIXTURES
 from support.models import parse, random_feeds
 
 import qc
@@ -20,7 +20,7 @@ from qc.runtime import open_session
 from qc.runtime.devices.device import version_of
 from qc.runtime.devices.known import DEVICES, open_device
 
-RECORDED = Path(__file__).parents[1] / "fixtures" / "qnn_htp_2.7.0.npz"
+RECORDED = FIXTURES / "qnn_htp_2.7.0.npz"
 KINDS = sorted({key.rpartition("/")[0] for key in np.load(RECORDED)})
 # The arithmetic of this is known but for how a quotient is rounded: some codes near ties are one step off.
 NEARLY = {"Softmax of 12"}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.folders import AIMET
 
 from qc.ir import lift
 from qc.ir.errors import UsageError
@@ -26,14 +27,13 @@ from qc.passes.encodings import (
 )
 from qc.passes.encodings.comparison import compare
 
-FOLDER = Path(__file__).parents[1] / "fixtures/aimet"
-FILES = sorted(FOLDER.glob("*.encodings"), key=lambda path: path.name)
+FILES = sorted(AIMET.glob("*.encodings"), key=lambda path: path.name)
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return lift(FOLDER / "model.onnx")
+    return lift(AIMET / "model.onnx")
 
 
 def content(text: str) -> dict[str, Any]:
@@ -80,15 +80,15 @@ def test_there_and_back(path: Path, version: str, model: Model) -> None:
 
 @pytest.mark.parametrize("kind", ["channel", "block"])
 def test_an_older_version_is_what_aimet_writes(kind: str, model: Model) -> None:
-    newer = located(read_encodings(FOLDER / f"{kind}_1.0.0.encodings"), model)
-    older = (FOLDER / f"{kind}_0.6.1.encodings").read_text()
+    newer = located(read_encodings(AIMET / f"{kind}_1.0.0.encodings"), model)
+    older = (AIMET / f"{kind}_0.6.1.encodings").read_text()
     assert content(dump_encodings(converted(newer, "0.6.1"))) == content(older)
 
 
 @pytest.mark.parametrize("kind", ["channel", "block", "lpbq"])
 def test_versions_of_one_model_agree(kind: str, model: Model) -> None:
     first, second = (
-        located(read_encodings(FOLDER / f"{kind}_{v}.encodings"), model) for v in ("1.0.0", "2.0.0")
+        located(read_encodings(AIMET / f"{kind}_{v}.encodings"), model) for v in ("1.0.0", "2.0.0")
     )
     result = compare(first, second)
     assert (sorted(result.equal), result.different, result.only_first) == (
@@ -103,7 +103,7 @@ def test_versions_of_one_model_agree(kind: str, model: Model) -> None:
     ("version", "key"), [("0.6.1", "param_encodings"), ("1.0.0", "param_encodings"), ("2.0.0", "encodings")]
 )
 def test_bare_parameters(version: str, key: str) -> None:
-    content = json.loads((FOLDER / f"channel_{version}.encodings").read_text())
+    content = json.loads((AIMET / f"channel_{version}.encodings").read_text())
     document = parse_encodings(json.dumps(content[key]), "f")
     whole = parse_encodings(json.dumps({"version": version, key: content[key]}))
     assert document.version == version and compare(document, whole).is_equal and document.records
@@ -112,7 +112,7 @@ def test_bare_parameters(version: str, key: str) -> None:
 
 
 def test_another_grid_is_told() -> None:
-    first, second = (read_encodings(FOLDER / f"{kind}_1.0.0.encodings") for kind in ("channel", "block"))
+    first, second = (read_encodings(AIMET / f"{kind}_1.0.0.encodings") for kind in ("channel", "block"))
     found = {difference.name: difference for difference in compare(first, second).different}
     assert list(found) == ["r", "y", "w1", "w2"]
     assert found["w1"].detail == "8-bit integer against 4-bit integer"
@@ -134,20 +134,20 @@ def test_what_a_version_cannot_say() -> None:
         with pytest.raises(UsageError, match=f"'x': version {version} has no 8-bit floats; use .*2.0.0"):
             dump_encodings(converted(small, version))
     assert compare(small, parse_encodings(dump_encodings(converted(small, "2.1.0")))).is_equal
-    two_level = read_encodings(FOLDER / "lpbq_2.0.0.encodings")
+    two_level = read_encodings(AIMET / "lpbq_2.0.0.encodings")
     wide = replace(two_level, records=[replace(record, scale_bits=3) for record in two_level.records])
     with pytest.raises(
         UsageError, match=r"'w1': version 2\.0\.0 has two-level blocks of 4 bits only with as"
     ):
         dump_encodings(wide)
     with pytest.raises(UsageError, match=r"'w1': version 2\.0\.0 needs the axis .* give the model"):
-        dump_encodings(converted(read_encodings(FOLDER / "channel_1.0.0.encodings"), "2.0.0"))
+        dump_encodings(converted(read_encodings(AIMET / "channel_1.0.0.encodings"), "2.0.0"))
     with pytest.raises(UsageError, match="there is no version '3'"):
         converted(half, "3")
 
 
 def test_scales_that_do_not_fit_the_model(model: Model) -> None:
-    text = (FOLDER / "channel_1.0.0.encodings").read_text()
+    text = (AIMET / "channel_1.0.0.encodings").read_text()
     swapped = text.replace('"w1"', '"-"').replace('"w2"', '"w1"').replace('"-"', '"w2"')
     with pytest.raises(
         UsageError, match=r"f: 'w2' has 4 scales, which do not fit a tensor of shape \[16, 6\]"
@@ -184,7 +184,7 @@ def test_axes_may_be_counted_from_the_last(model: Model) -> None:
 
 @pytest.mark.parametrize("kind", ["block", "lpbq"])
 def test_blocks_are_compared_without_a_model(kind: str) -> None:
-    first, second = (read_encodings(FOLDER / f"{kind}_{version}.encodings") for version in ("1.0.0", "2.0.0"))
+    first, second = (read_encodings(AIMET / f"{kind}_{version}.encodings") for version in ("1.0.0", "2.0.0"))
     assert compare(first, second).different == ()
 
 
@@ -200,7 +200,7 @@ def test_other_axes_are_told() -> None:
 
 
 def test_scales_of_a_tensor_that_is_computed(model: Model) -> None:
-    text = (FOLDER / "channel_1.0.0.encodings").read_text()
+    text = (AIMET / "channel_1.0.0.encodings").read_text()
     made = next(value.name for value in model.graph.values() if value.const is None)
     swapped = text.replace(f'"{made}"', '"-"').replace('"w1"', f'"{made}"').replace('"-"', '"w1"')
     with pytest.raises(UsageError, match=f"'{made}' has 4 scales, which only constants can have"):

@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 from onnx import ModelProto
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+from support.folders import FIXTURES
 from support.models import parse, random_feeds
 from support.placement import of_value
 
@@ -19,7 +20,6 @@ from qc.diff.wiring import Wiring
 from qc.ir import lift
 from qc.ir.onnx.save import serialize
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL, DATA = FIXTURES / "digits_cnn.onnx", FIXTURES / "digits_calibration.npz"
 IN_AND_OUT = "import-qdq,insert-qdq{products=standard}"
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import ModelProto
+from support.folders import AIMET
 from support.models import parse
 
 from qc.ir import lift
@@ -27,8 +28,7 @@ from qc.passes.encodings import (
 from qc.passes.encodings.comparison import compare
 from qc.passes.encodings.layers import layers_of
 
-FOLDER = Path(__file__).parents[1] / "fixtures/aimet"
-FILES = sorted((path for path in FOLDER.glob("*.encodings") if "lpbq" not in path.name), key=lambda p: p.name)
+FILES = sorted((path for path in AIMET.glob("*.encodings") if "lpbq" not in path.name), key=lambda p: p.name)
 
 RESIDUAL = """g (float[1, 4, 5, 5] x) => (float[1, 4, 5, 5] y)
 <float[4, 4, 1, 1] w1, float[4, 4, 1, 1] w2, float[4] b2> {
@@ -94,7 +94,7 @@ def test_damaged_scopes_are_no_scopes() -> None:
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return lift(FOLDER / "model.onnx")
+    return lift(AIMET / "model.onnx")
 
 
 @pytest.mark.parametrize("version", ["0.6.1", "1.0.0"])
@@ -118,9 +118,9 @@ def test_by_layers_and_back(path: Path, version: str, model: Model) -> None:
 
 
 def test_the_form_of_a_file(model: Model) -> None:
-    document = located(read_encodings(FOLDER / "channel_0.6.1.encodings"), model)
+    document = located(read_encodings(AIMET / "channel_0.6.1.encodings"), model)
     content = json.loads(dump_encodings(by_layer(document, model)[0]))
-    listed = json.loads((FOLDER / "channel_0.6.1.encodings").read_text())
+    listed = json.loads((AIMET / "channel_0.6.1.encodings").read_text())
     assert content["activation_encodings"] == {
         "conv": {"input": {"0": listed["activation_encodings"]["x"][0]}},
         "relu": {"output": {"0": listed["activation_encodings"]["r"][0]}},
@@ -259,6 +259,6 @@ def test_through_every_version_and_back_to_layers(
 
 @pytest.mark.parametrize("version", ["0.6.1", "1.0.0"])
 def test_layers_have_no_two_level_blocks(version: str, model: Model) -> None:
-    document = converted(located(read_encodings(FOLDER / "lpbq_1.0.0.encodings"), model), version)
+    document = converted(located(read_encodings(AIMET / "lpbq_1.0.0.encodings"), model), version)
     with pytest.raises(UsageError, match=r"'conv.weight': files by layer have no two-level blocks \(LPBQ\)"):
         dump_encodings(by_layer(document, model)[0])

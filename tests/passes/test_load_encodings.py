@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import ModelProto, numpy_helper
+from support.folders import AIMET
 from support.models import parse, random_feeds
 
 import qc
@@ -16,7 +17,6 @@ from qc.passes.encodings import VERSIONS, read_encodings
 from qc.passes.encodings.comparison import compare
 from qc.runtime import open_session, run_session
 
-AIMET = Path(__file__).parents[1] / "fixtures/aimet"
 PLACE = "insert-quantizers,annotate-per-channel,tie-quantizers"
 MODEL = """g (float[2, 3, 5, 5] x) => (float[2, 6] y)
 <float[4, 3, 3, 3] w1, float[4] b1, float[4, 6] w2, float[6] b2> {

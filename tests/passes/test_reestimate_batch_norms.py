@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from support.folders import FIXTURES
 from support.models import parse, random_feeds
 from support.pipelines import PLACE, Feeds, apply, artifact, run_model
 
@@ -20,7 +20,6 @@ from qc.passes import PassContext
 from qc.passes.optimize.reestimate_batch_norms import ChannelMoments, _BatchNorm
 from qc.runtime import expose_tensors
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 INT4 = PLACE.replace("insert-quantizers", "insert-quantizers{weight=int4}").replace(
     "annotate-per-channel,", ""
 )

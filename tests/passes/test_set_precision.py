@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto
+from support.folders import ROOT
 from support.machine import needs_exact_sums
 from support.models import parse, random_feeds
 from support.pipelines import PLACE, apply, run_model
@@ -397,7 +398,7 @@ def test_files_that_are_wrong(network: ModelProto, tmp_path: Path, text: str | N
 
 # -- the page -----------------------------------------------------------------------------------------
 
-PAGE = Path(__file__).parents[2] / "docs/precision.md"
+PAGE = ROOT / "docs/precision.md"
 
 
 def blocks(language: str) -> list[str]:

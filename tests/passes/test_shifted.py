@@ -10,6 +10,7 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.folders import AIMET
 from support.models import parse, random_feeds
 from support.pipelines import apply, artifact, run_model
 
@@ -27,7 +28,6 @@ from qc.passes.quantize.aimet.arithmetic import grid_of_weight
 from qc.passes.quantize.calibration.ranges import weight_encoding
 from qc.runtime.native import kernels
 
-AIMET = Path(__file__).parents[1] / "fixtures" / "aimet"
 SPEC = QuantSpec(IntFormat(2, signed=True), symmetric=True, shifted=True)
 SHIFTED = "insert-quantizers{weight=int2},annotate-per-channel{shift_int2=true}"
 MODEL = """g (float[2, 3] x) => (float[2, 2] y)

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
+from support.folders import ROOT
 from support.models import parse, random_feeds
 from support.placement import placed
 
@@ -248,7 +249,7 @@ def test_a_target_that_extends_what_is_none(tmp_path: Path, text: str, said: str
 
 
 def test_the_documented_targets_can_be_read(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "targets.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
     path, targets = tmp_path / "mine.toml", {}
     for part in page.split("```toml\n")[1:]:
         path.write_text(part.partition("```")[0])

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto
+from support.folders import AIMET
 from support.models import parse, random_feeds
 from support.pipelines import apply, artifact, run_model
 
@@ -22,7 +23,6 @@ from qc.ir.quant.spec import Encoding, QuantSpec, TwoLevelBlock
 from qc.ir.text import parse_model, print_parts
 from qc.passes import parse_pipeline
 
-AIMET = Path(__file__).parents[1] / "fixtures" / "aimet"
 BLOCKS = "insert-quantizers{weight=int4},annotate-per-channel{block_size=4 scale_bits=4}"
 MODEL = """g (float[2, 8, 2, 2] x) => (float[2, 2, 2, 6] y) <float[8, 8, 1, 1] k, float[8] b, float[8, 6] w> {
     c = Conv(x, k, b)

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
+from support.folders import ROOT
 
 
 @pytest.mark.parametrize(("metric", "code"), [("cosine", 0), ("equal", 5)])

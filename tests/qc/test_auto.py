@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import onnx
 import pytest
+from support.folders import FIXTURES
 from support.models import parse, random_feeds
 from support.recurrent import recurrent
 
@@ -21,7 +22,6 @@ from qc.auto import Judge, MaxDrop, Recipe, RecipeSearch, Trial, ladder, load_la
 from qc.ir.errors import UsageError
 from qc.runtime import Latency, load_data, model_inputs, parse_metric
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 PLAIN_W4 = next(one for one in ladder(4) if one.only_for != "products")
 MODEL, DATA = "model.onnx", "calibration.npz"
 JUDGED = (

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, numpy_helper
+from support.folders import ROOT
 from support.models import floats, parse, random_feeds
 from support.recurrent import recurrent, recurrent_feeds
 
@@ -20,7 +21,6 @@ from qc.checking import Check, CheckedOp
 from qc.passes.framework.target import load_target
 from qc.rendering.check import integer_share, seconds_by_type
 
-ROOT = Path(__file__).parents[2]
 PASSES = (
     "fold-constants,eliminate-dead-code,match-supergroups,insert-quantizers,annotate-per-channel,"
     "tie-quantizers,calibrate,insert-qdq"

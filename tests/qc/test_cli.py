@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.folders import ROOT
 
 from qc.passes import registry
 from qc.runtime import open_session, run_session
 
 MODEL, DATA = "model.onnx", "calibration.npz"
-ROOT = Path(__file__).parents[2]
 
 
 def scores(model: str) -> np.ndarray:

@@ -12,13 +12,13 @@ import numpy as np
 import onnx
 import pytest
 from PIL import Image
+from support.folders import FIXTURES
 from support.models import parse
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from qc import DataFiles, compile
 from qc.cli.preparing import Preparing
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 PRESET = ("--preset", "inception", "--crop", "8")
 ACCURACY = """
 def accuracy(outputs, feed, label):

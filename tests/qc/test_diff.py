@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
@@ -11,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, helper
 from support.diffs import CHAIN, diff, groups, lines, rename
+from support.folders import FIXTURES
 from support.graphs import float_models
 from support.models import parse
 from support.pipelines import apply
@@ -20,8 +19,6 @@ from qc.ir import lift
 
 # Padded channels are taken away before models are compared, by "qc diff".
 QDQ = "insert-qdq{pad_channels=false}"
-
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 # -- ops ------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from support.folders import ROOT
 from support.models import parse
 
 from qc.cli import commands
@@ -25,7 +26,6 @@ from qc.passes import PassContext, Pipeline, run_pipeline
 from qc.passes.framework.definition import check_definition
 
 MODEL, DATA = "model.onnx", "calibration.npz"
-ROOT = Path(__file__).parents[2]
 
 
 def test_the_pages_of_passes_are_up_to_date() -> None:

@@ -10,13 +10,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from support.folders import AIMET
 
 import qc as package
 from qc.passes.encodings import located, read_encodings
 from qc.passes.encodings.comparison import compare
 from qc.runtime import open_session, run_session
 
-AIMET = Path(__file__).parents[1] / "fixtures/aimet"
 FILES = sorted(path.name for path in AIMET.glob("*.encodings"))
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-
-AIMET = Path(__file__).parents[1] / "fixtures/aimet"
+from support.folders import AIMET
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import onnx
 import pytest
+from support.folders import ROOT
 from support.models import parse
 
-ROOT = Path(__file__).parents[2]
 MODEL = """g (float[2, 4] x) => (float[2, 4] y) <float[4, 4] w1, float[4, 4] w2> {
     two = Constant<value_float = 2.0>()
     a = MatMul(x, w1)

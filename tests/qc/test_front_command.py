@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.folders import FIXTURES
 
 from qc.auto.recipes import Recipe
 from qc.auto.trial import Trial
 from qc.auto.trials import Trials
 from qc.auto.watch import OutOfTime
-
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 AUTO = (
     *("auto", "model.onnx", "--data", "calibration.npz", "--eval-data", "test.npz", "--threads", "1"),

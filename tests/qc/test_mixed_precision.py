@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.folders import FIXTURES
 from support.models import parse, random_feeds
 
 import qc as package
@@ -34,8 +34,6 @@ from qc.ir.errors import UsageError
 from qc.passes import PassContext
 from qc.passes.framework.target import load_target
 from qc.runtime import load_data, model_inputs, parse_metric
-
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 GROUPS = st.lists(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=3), max_size=5

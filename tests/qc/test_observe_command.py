@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.folders import FIXTURES
 
 import qc
 from qc.cli import main
 from qc.runtime import OrtExecutor, Recording, load_data, model_inputs
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL, DATA = str(FIXTURES / "digits_cnn.onnx"), str(FIXTURES / "digits_calibration.npz")
 
 

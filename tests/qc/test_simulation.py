@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.folders import FIXTURES
 from support.models import parse, random_feeds
 from support.pipelines import PLACE, QUANTIZE, apply, artifact
 
@@ -21,7 +22,6 @@ from qc.ir.quant.spec import Encoding, PerChannel, QuantSpec
 from qc.runtime import open_session, run_session
 from qc.runtime.evaluation.simulation import Setting
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL = FIXTURES / "digits_cnn.onnx"
 
 

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.folders import ROOT
 
 import qc
 
-ROOT = Path(__file__).parents[2]
 HEAVY = ["networkx", "numpy", "onnx", "onnx_graphsurgeon", "onnxruntime", "pydantic", "rich"]
 
 

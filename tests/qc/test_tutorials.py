@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.folders import ROOT
 from support.models import parse
 
 from qc.ir.errors import ModelError
 from qc.runtime import open_session
-
-ROOT = Path(__file__).parents[2]
 
 
 def page(kind: str, monkeypatch: pytest.MonkeyPatch) -> str:

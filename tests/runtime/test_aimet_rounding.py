@@ -11,14 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.folders import AIMET
 
 from qc.ir.quant import arithmetic
 from qc.ir.quant.arithmetic import Rounding
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding, QuantSpec
 from qc.runtime.native import kernels
-
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "aimet"
 
 
 def assert_rounds_as_aimet(file: Path) -> None:
@@ -38,7 +37,7 @@ def assert_rounds_as_aimet(file: Path) -> None:
 def test_ties_go_up_as_in_aimet(instruction_set: str) -> None:
     kernels.use_instruction_set(instruction_set)
     try:
-        assert_rounds_as_aimet(FIXTURES / "rounding.npz")
+        assert_rounds_as_aimet(AIMET / "rounding.npz")
     finally:
         kernels.use_instruction_set(kernels.instruction_sets()[0])
 
@@ -46,6 +45,6 @@ def test_ties_go_up_as_in_aimet(instruction_set: str) -> None:
 @pytest.mark.skipif("QC_AIMET_PYTHON" not in os.environ, reason="QC_AIMET_PYTHON names no Python with AIMET")
 def test_fresh_ties_go_up_as_in_aimet(tmp_path: Path) -> None:
     file = tmp_path / "rounding.npz"
-    script = FIXTURES / "make_rounding.py"
+    script = AIMET / "make_rounding.py"
     subprocess.run([os.environ["QC_AIMET_PYTHON"], str(script), str(file), "3000"], check=True)
     assert_rounds_as_aimet(file)

@@ -14,12 +14,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto
+from support.folders import FIXTURES
 
 from qc.ir.errors import UsageError
 from qc.ir.executor import Feed, Observation
 from qc.runtime import ModelStatistics, OrtExecutor, Recording, ShardedExecutor
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 REQUESTS = {
     "relu_1": [Observation("histogram"), Observation("moments", axis=1)],
     "conv_2": [Observation(axis=1), Observation("gram", axis=1)],

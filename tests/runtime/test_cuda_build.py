@@ -8,8 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
+from support.folders import ROOT
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("cmake") and shutil.which("c++")), reason="there is no cmake or no C++ compiler"

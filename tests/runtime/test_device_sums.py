@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
+from support.folders import FIXTURES
 
 import qc
 from qc.ir.errors import DataError, ModelError
@@ -20,7 +19,6 @@ PROVIDERS = [
     "cpu",
     pytest.param("cuda", marks=pytest.mark.skipif(bool(missing_for_cuda()), reason=missing_for_cuda())),
 ]
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 HISTOGRAM = Observation("histogram")
 REQUESTS = {"x": [HISTOGRAM], "h": [Observation()], "y": [HISTOGRAM, Observation("moments")]}
 

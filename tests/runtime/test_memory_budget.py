@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.folders import FIXTURES
 
 from qc.ir.executor import Feed, Observation, Patches
 from qc.runtime import OrtExecutor
 from qc.runtime.executors.budget import bytes_of, split_by_memory
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 REQUESTS = {
     "image": [Observation("gram", patches=Patches((3, 3)))],
     "relu_1": [Observation("histogram"), Observation("gram", axis=1)],

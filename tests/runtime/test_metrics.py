@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from support.folders import ROOT
 from support.models import parse
 
 import qc.runtime.metrics
@@ -204,7 +205,7 @@ def test_dashes_can_be_underscores() -> None:
 
 
 def test_the_metric_in_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    guide = (Path(__file__).parents[2] / "docs/extending.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
     (code,) = (block for block in blocks if "OutputMetric" in block)
     (tmp_path / "mean_error.py").write_text(code)

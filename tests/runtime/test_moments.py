@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from support.folders import FIXTURES
 
 from qc.ir.errors import ModelError, UsageError
 from qc.ir.executor import Observation, Patches
 from qc.runtime import OrtExecutor, TensorStatistics
 from qc.runtime.native import kernels
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 SINGLE = OrtExecutor(threads=1)
 
 

@@ -9,10 +9,10 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from support.folders import ROOT
 
 from qc.runtime.native import kernels
 
-ROOT = Path(__file__).parents[2]
 CMAKE = shutil.which("cmake", path=os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]))
 
 

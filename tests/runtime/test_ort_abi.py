@@ -17,10 +17,11 @@ from typing import Any
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from support.folders import ROOT
 
 from qc.runtime.native.library import library_path
 
-SOURCES = Path(__file__).parents[2] / "runtime" / "csrc"
+SOURCES = ROOT / "runtime" / "csrc"
 HEADER = (SOURCES / "ort_abi.h").read_text()
 POSITION = {name: int(place) for name, place in re.findall(r"QC_ORT_POSITION\((\w+), (\d+)\)", HEADER)}
 API_VERSION = int(re.findall(r"kApiVersion = (\d+)", HEADER)[0])

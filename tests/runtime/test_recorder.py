@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import ModelProto
+from support.folders import FIXTURES
 from support.models import parse, random_feeds
 
 import qc
@@ -15,7 +16,6 @@ from qc.ir.errors import DataError, UsageError
 from qc.ir.executor import Feed, Observation
 from qc.runtime import OrtExecutor, RecordedExecutor, Recorder, Recording, load_data, model_inputs
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL = (
     """g (float[2, 4] x) => (float[2, 4] y) <float[4, 4] w> { m = MatMul(x, w)  r = Relu(m)  y = Tanh(r) }"""
 )

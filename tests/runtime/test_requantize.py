@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from support.folders import FIXTURES
 from support.requantize import (
     quantize_in_float16,
     requantize,
@@ -29,7 +29,6 @@ from qc.runtime.native.library import library_path
 
 SEEDS = st.integers(0, 2**32 - 1)
 LIMITS = np.array([0, 255], np.int32)
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def run(op_type: str, inputs: list[Any], **attributes: Any) -> np.ndarray:

@@ -12,11 +12,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import external_data_helper
+from support.folders import FIXTURES
 
 import qc
 from qc.runtime import library_path
-
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 # Without qc: what is imported must not bring it in.
 SCRIPT = """

@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto
+from support.folders import FIXTURES
 
 import qc
 from qc.ir.errors import DataError, QcError
@@ -32,7 +33,6 @@ from qc.runtime import (
     process_executor,
 )
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 IMAGES = FIXTURES / "digits_calibration.npz"
 SINGLE = OrtExecutor(threads=1, identify_feeds=True)
 REQUESTS = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import ModelProto
+from support.folders import FIXTURES
 from support.models import parse, random_feeds
 from support.tensorrt_stand_in import stand_in
 
@@ -25,7 +25,6 @@ from qc.runtime.devices.tensorrt import TensorRt
 from qc.runtime.devices.tensorrt_layers import executed_ops, read_layers
 from qc.runtime.protos.wiring import all_nodes
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 BLOCK = """net (float[1, 4, 8, 8] x) => (float[1, 6] y)
     <float[8, 4, 3, 3] w, float[8] b, float[8, 8, 1, 1] v, float[8] c, float[8, 6] u, float[6] e> {
         a = Conv<pads = [1, 1, 1, 1]>(x, w, b)
