@@ -1,5 +1,5 @@
 // The arithmetic of devices: codes are near those of exact arithmetic, the lowest where there is none, and the same on
-// threads. That they are the codes of a device is for tests/runtime/test_requantize.py to say.
+// threads. That they are the codes of a device is for tests/runtime/csrc/test_requantize.py to say.
 #include "requantize.h"
 
 #include <algorithm>
