@@ -11,7 +11,7 @@ granularity, number of scales, scales to float32 rounding, offsets, and which te
 difference counts as documented if the remark of qc about the tensor names the defect of AIMET behind it (see
 docs/aimet-differences.md). Ends with exit code 1 if there is any other. With ``--combinations`` small models,
 one for each kind of operator (or those that are named), are compared in every setting and every form; see
-``aimet_combinations.py``.
+``rivals/aimet_combinations.py``.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ import click
 import numpy as np
 import onnx
 from accuracy import HERE, load_tasks, models_option
-from aimet_combinations import compare_all
-from aimet_process import Aimet, Answer, Feed
-from aimet_ties import defects_of, ties_of
+from rivals.aimet_combinations import compare_all
+from rivals.aimet_process import Aimet, Answer, Feed
+from rivals.aimet_ties import defects_of, ties_of
 
 import qc
 from qc.ir.model import Model

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-import nncf_process
 import onnx
 from accuracy import Cache, evaluate, load_tasks, models_option, prepare, quantize_ort
 from rich.console import Console
 from rich.table import Table
+from rivals import nncf_process
 from rounding import beside
 
 import qc

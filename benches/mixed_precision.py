@@ -12,7 +12,7 @@ rival; each is compiled for the target, and its model as it is written scored by
 nothing was chosen on.
 
 Rivals are W4A8, W8A8 and, where the target has 16 bits, W8A16 as the pipelines of these names make them,
-and what ``aimet_mixed.py`` chooses from the same candidates: of its simulation, since AIMET writes no
+and what ``rivals/aimet_mixed.py`` chooses from the same candidates: of its simulation, since AIMET writes no
 integer model; it takes long, and is kept in ``benches/results``. A rival is matched in a cost if a point
 costs no more and has its score, but for the sampling error of the task. The last column says in which costs
 it is. Seconds are by the clock: of a point, what compiling it takes behind those before, which leave what
@@ -113,8 +113,8 @@ class Job:
             yield Row("uniform", precision, costs, evaluate(self.task, made.model), seconds)
 
     def aimet(self, python: str) -> list[Any]:
-        """What AIMET chooses, as ``aimet_mixed.py`` prints it."""
-        script = str(Path(__file__).with_name("aimet_mixed.py"))
+        """What AIMET chooses, as ``rivals/aimet_mixed.py`` prints it."""
+        script = str(Path(__file__).parent / "rivals" / "aimet_mixed.py")
         command = [python, script, str(self.models), self.name, ",".join(self.precisions)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -34,9 +34,9 @@ from typing import Any
 import click
 import numpy as np
 from accuracy import Feed, evaluate, load_tasks, models_option
-from aimet_process import Aimet
 from rich.console import Console
 from rich.table import Table
+from rivals.aimet_process import Aimet
 
 import qc
 from qc.ir.base.files import atomic_write

@@ -2,7 +2,7 @@
 
     python benches/scale.py
 
-The graphs are transformers written out op by op (see large_graph.py), and go through the default pipeline.
+The graphs are transformers written out op by op (graphs/large_graph.py), and go through the default pipeline.
 Calibration is given made-up ranges, so that the lowering has numbers to work with, and does not count. Every
 size is measured in a process of its own. Times are processor time, the best of some rounds: other programs
 on the machine only ever add. Memory is what the process takes more than before the model was lifted, protos
@@ -194,7 +194,7 @@ def deep() -> float:
 
 def measured(size: int, rounds: int) -> dict[str, float]:
     """Runs :func:`measure` in a process of its own."""
-    from large_graph import transformer
+    from graphs.large_graph import transformer
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"

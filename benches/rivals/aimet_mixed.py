@@ -1,6 +1,6 @@
 """AIMET's automatic mixed precision on a task with labels; needs a Python that has AIMET, not qc.
 
-    AIMET/bin/python benches/aimet_mixed.py MODELS TASK w4a8,w8a8,w8a16
+    AIMET/bin/python benches/rivals/aimet_mixed.py MODELS TASK w4a8,w8a8,w8a16
 
 For each allowed drop it prints a JSON object in a line: ``name``; ``bits`` of a weight, on average;
 ``operations``, bits of a weight times bits of data in the mean of all multiplications, as AIMET counts

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from networks import Builder
 from onnx import TensorProto, helper
+
+from .networks import Builder
 
 BATCH, TOKENS, HEADS, SIZE = 1, 4, 2, 4
 WIDTH = HEADS * SIZE

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from one_op import DATA, OneOp
 from onnx import ModelProto
+
+from .one_op import DATA, OneOp
 
 
 def convolution(

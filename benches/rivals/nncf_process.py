@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import onnx
-from aimet_process import write_arrays
 
 from qc.ir.executor import Feed
+
+from .aimet_process import write_arrays
 
 
 def quantize(

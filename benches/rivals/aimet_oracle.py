@@ -24,8 +24,9 @@ from typing import Any
 
 import onnx
 from aimet_onnx import QuantizationSimModel, apply_adaround, apply_seq_mse
-from aimet_process import read_arrays, write_arrays
-from aimet_settings import simulate
+
+from .aimet_process import read_arrays, write_arrays
+from .aimet_settings import simulate
 
 
 def main() -> None:

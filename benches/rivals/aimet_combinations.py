@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 import onnx
-from aimet_operators import feeds_of, operators
-from aimet_process import Aimet, Feed, Forms, read_forms
-from aimet_settings import QDQ, SETTINGS, VERSIONS, simulate
-from aimet_ties import defects_of, ties_of
 
 from qc.ir.model import Model
 from qc.runtime import open_session
+
+from .aimet_operators import feeds_of, operators
+from .aimet_process import Aimet, Feed, Forms, read_forms
+from .aimet_settings import QDQ, SETTINGS, VERSIONS, simulate
+from .aimet_ties import defects_of, ties_of
 
 _QC = "qc.compat.aimet_onnx"
 # Scales of one calibration, computed in float32 here and in float64 there.

@@ -1,6 +1,6 @@
 """The layers of random networks, as exporters write them.
 
-Each adds its ops behind a tensor of a network and returns the name of what they make, or None where it does
+Each adds its ops behind a tensor of a drawing and returns the name of what they make, or None where it does
 not fit.
 """
 
@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 from onnx import numpy_helper
 
-if TYPE_CHECKING:
-    from drawn_networks import Drawing
-
-Shape = tuple[int, ...]
+from .drawing import Drawing, Shape
 
 _LONGEST = 256  # the last axis in front of a product
 _FUNCTIONS = (

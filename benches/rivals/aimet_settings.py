@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from aimet_process import Feed, write_arrays
+
+from .aimet_process import Feed, write_arrays
 
 VERSIONS = ("0.6.1", "1.0.0", "2.0.0")
 QDQ: Mapping[str, Mapping[str, Any]] = {
@@ -108,7 +109,7 @@ SETTINGS: Mapping[str, tuple[Mapping[str, str], _Change]] = {
 def simulate(
     library: str, model: onnx.ModelProto, feeds: Sequence[Feed], config: str, setting: str, folder: str
 ) -> Any:
-    """Makes a simulation and writes all of it to a folder, for :func:`aimet_process.read_forms`.
+    """Makes a simulation and writes all of it to a folder, for :func:`.aimet_process.read_forms`.
 
     Args:
         library: the package: ``aimet_onnx``, or qc's.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -70,7 +71,8 @@ class Aimet:
 
     def __init__(self, python: str) -> None:
         self._process = subprocess.Popen(
-            [python, str(Path(__file__).with_name("aimet_oracle.py"))],
+            [python, "-m", "rivals.aimet_oracle"],
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
