@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, numpy_helper
@@ -86,6 +89,19 @@ def test_codes_of_convolutions_take_a_byte_each_before_casts_read_packed_ones() 
     said = {opset: qc.compile(parse(NET.format(opset)), "w4", threads=1).notes for opset in (13, 21)}
     assert any("one code in each byte" in note and "opset 13" in note for note in said[13])
     assert not any("each byte" in note for note in said[21])
+
+
+def test_small_constants_of_another_file_are_read_for_a_newer_opset(tmp_path: Path) -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1, 64] x) => (float[1, 300] y) <float[64, 300] w, float[300] b> {
+        p = MatMul(x, w)
+        y = Add(p, b)
+    }""")
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="model.bin")
+    passes = "insert-quantizers{weight=int4},annotate-per-channel{block_size=32},calibrate,insert-qdq"
+    compiled = qc.compile(path, passes, data=random_feeds(model, 2), threads=1)
+    assert any("from opset 17 to 21" in note for note in compiled.notes)
 
 
 @pytest.mark.parametrize("target", ["ort-cpu", "openvino", "tensorrt"])
