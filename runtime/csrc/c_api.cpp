@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "errors.h"
 #include "fake_quantize.h"
 #include "moments.h"
 #include "observe.h"
+#include "squared_error.h"
 
 namespace {
 
@@ -74,7 +74,7 @@ QC_EXPORT int qc_fake_quantize(const QcTensor* x, const char* type, const QcQuan
   });
 }
 
-// errors has room for one element for each scale; see errors.h.
+// errors has room for one element for each scale; see squared_error.h.
 QC_EXPORT int qc_squared_error(const QcTensor* x, const QcQuantizer* quantizer, const QcTensor* scale,
                                const QcTensor* zero_point, const QcTensor* limits, float shift, float* errors,
                                QcError* error) {

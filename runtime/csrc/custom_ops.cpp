@@ -2,6 +2,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "broadcast.h"
 #include "moments.h"
 #include "operators.h"
 #include "requantize.h"

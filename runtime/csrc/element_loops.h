@@ -71,7 +71,7 @@ struct Difference {
   std::int64_t equal;
 };
 
-// Squared errors of integer grids, and of one array beside another; see error_loops.cpp.
+// Squared errors of integer grids, and of one array beside another; see squared_error_loops.cpp.
 struct ErrorLoops {
   // Adds those of x to one sum for each run of elements that share a scale and a zero point, the last of which may be
   // shorter; or to one for each element. The grid lies shift steps higher than its codes say.

@@ -7,6 +7,7 @@
 
 namespace qc {
 
+// How accumulated integers become codes; qc.ir.quant.device_arithmetic tells what each does.
 enum class Arithmetic { matrix, vector, codes, halves, reduced, moved };
 
 // Throws InvalidArgument if the word is unknown.
@@ -53,11 +54,5 @@ void requantize_prelu(const Tensor<float>& x, const Grid& grid, const Tensor<flo
 
 // To x, found in float16: the steps, of which halves go away from zero, or the codes, of which halves go up.
 void quantize_in_float16(bool with_zero_point, const Tensor<float>& x, const Grid& grid, float* y, const TaskRunner& run);
-
-// The shape that two broadcast to. Throws InvalidArgument if they do not.
-std::vector<std::int64_t> broadcast_shape(const Shape& a, const Shape& b);
-
-// The shape of a matrix product. Throws InvalidArgument if there is none, or if one has fewer than 2 dimensions.
-std::vector<std::int64_t> matmul_shape(const Shape& a, const Shape& b);
 
 }  // namespace qc

@@ -22,7 +22,7 @@ _CSRC = ROOT / "runtime" / "csrc"
 _SOURCES = (
     _HERE / "operators.cpp",
     *(_CSRC / f"{name}.cpp" for name in ("registration", "fake_quantize", "observe", "element_loops")),
-    *(_CSRC / f"{name}.cpp" for name in ("instruction_sets", "sum_loops", "error_loops")),
+    *(_CSRC / f"{name}.cpp" for name in ("instruction_sets", "sum_loops", "squared_error_loops")),
     *(_CSRC / "cuda" / name for name in ("cuda_ops.cpp", "fake_quantize.cu", "observe.cu")),
 )
 # What is undefined ends the process. CUDA reads the memory of floats as integers, so types may share memory.

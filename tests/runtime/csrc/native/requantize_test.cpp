@@ -6,7 +6,9 @@
 #include <cmath>
 #include <functional>
 
+#include "broadcast.h"
 #include "definition.h"
+#include "requantize_normalization.h"
 #include "requantize_normalization.h"
 
 namespace qc_test {

@@ -1,5 +1,5 @@
 // qc::squared_error, and the errors on histograms and of one array beside another: sums of squares.
-#include "errors.h"
+#include "squared_error.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "errors.h"
+#include "squared_error.h"
 
 #include <algorithm>
 
