@@ -21,10 +21,12 @@ inline std::vector<std::int64_t> broadcast_shape(const Shape& a, const Shape& b)
   return shape;
 }
 
-// The shape of a matrix product. Throws InvalidArgument if there is none, or if one has fewer than 2 dimensions.
+// The shape of a matrix product. Throws InvalidArgument if there is none, or if one has fewer than 2
+// dimensions.
 inline std::vector<std::int64_t> matmul_shape(const Shape& a, const Shape& b) {
   const bool fits = a.rank > 1 && b.rank > 1 && a.dims[a.rank - 1] == b.dims[b.rank - 2];
-  if (!fits) throw InvalidArgument("Requantize: no matrix product of shapes " + a.text() + " and " + b.text() + ".");
+  if (!fits)
+    throw InvalidArgument("Requantize: no matrix product of shapes " + a.text() + " and " + b.text() + ".");
   std::vector<std::int64_t> shape = broadcast_shape({a.dims, a.rank - 2}, {b.dims, b.rank - 2});
   shape.insert(shape.end(), {a.dims[a.rank - 2], b.dims[b.rank - 1]});
   return shape;

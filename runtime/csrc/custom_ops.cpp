@@ -41,7 +41,8 @@ class Cpu {
 
   Cpu(const ort::Api& api, ort::KernelContext* context) : threads_(session_threads(api, context)) {}
 
-  void fake_quantize(const QuantizerAttributes& attributes, const FloatTensor& x, const Grid& grid, void* y) const {
+  void fake_quantize(const QuantizerAttributes& attributes, const FloatTensor& x, const Grid& grid,
+                     void* y) const {
     qc::fake_quantize(attributes, x, grid, y, threads_);
   }
 
@@ -68,8 +69,9 @@ std::vector<std::int64_t> list_attribute(const ort::Api& api, const ort::KernelI
   return list;
 }
 
-// The range of a tensor and its moments: sums of elements and of squares; with gram = 1 sums of features and of their
-// products, where the features are the channels along an axis or, with kernel_shape, those of patches.
+// The range of a tensor and its moments: sums of elements and of squares; with gram = 1 sums of features and
+// of their products, where the features are the channels along an axis or, with kernel_shape, those of
+// patches.
 struct ObserveMomentsKernel {
   const ort::Api& api;
   const ElementType type;
@@ -97,10 +99,12 @@ struct ObserveMomentsKernel {
     const FloatTensor x = {input.data(), input.shape(), type};
     const auto channels = static_cast<std::int64_t>(observed_channels(x.shape, axis));
     const std::int64_t one = 1;
-    Cpu(api, context).observe(x, axis, {output<float>(api, context, 0, {&channels, 1}),
-                                        output<float>(api, context, 1, {&channels, 1}),
-                                        output<std::int64_t>(api, context, 2, {&one, 1}),
-                                        output<std::int64_t>(api, context, 3, {&one, 1}), nullptr});
+    Cpu(api, context)
+        .observe(
+            x, axis,
+            {output<float>(api, context, 0, {&channels, 1}), output<float>(api, context, 1, {&channels, 1}),
+             output<std::int64_t>(api, context, 2, {&one, 1}),
+             output<std::int64_t>(api, context, 3, {&one, 1}), nullptr});
     std::int64_t* const positions = output<std::int64_t>(api, context, 6, {&one, 1});
     const TaskRunner threads = session_threads(api, context);
     if (!gram) {
@@ -108,7 +112,8 @@ struct ObserveMomentsKernel {
       double* const sums = output<double>(api, context, 4, {&channels, 1});
       return observe_moments(x, axis, sums, output<double>(api, context, 5, {&channels, 1}), threads);
     }
-    if (window.kernel.empty() && axis < 0) throw InvalidArgument("ObserveMoments: gram needs axis or kernel_shape.");
+    if (window.kernel.empty() && axis < 0)
+      throw InvalidArgument("ObserveMoments: gram needs axis or kernel_shape.");
     const Rows rows = window.kernel.empty() ? Rows(x.shape, axis) : Rows(x.shape, window);
     *positions = static_cast<std::int64_t>(rows.positions());
     const auto features = static_cast<std::int64_t>(rows.groups() * rows.features());
@@ -133,7 +138,8 @@ struct ObserveMomentsOp : TypedOp {
   }
 };
 
-Grid grid_of(const ort::Api& api, const ort::KernelContext* context, std::vector<Input>& held, std::size_t first) {
+Grid grid_of(const ort::Api& api, const ort::KernelContext* context, std::vector<Input>& held,
+             std::size_t first) {
   for (std::size_t i = first; i < first + 3; ++i) held.emplace_back(api, context, i);
   const Input* const last = &held.back();
   return {last[-2].tensor<float>(), last[-1].tensor<std::int32_t>(), last->tensor<std::int32_t>()};
@@ -154,8 +160,9 @@ struct RequantizeKernel {
     const Input x(api, context, 0), input_scale(api, context, 4), weight_scale(api, context, 5);
     std::vector<Input> held;
     held.reserve(3);
-    requantize(arithmetic, axis, x.tensor<float>(), grid_of(api, context, held, 1), input_scale.tensor<float>(),
-               weight_scale.tensor<float>(), output<float>(api, context, 0, x.shape()), session_threads(api, context));
+    requantize(arithmetic, axis, x.tensor<float>(), grid_of(api, context, held, 1),
+               input_scale.tensor<float>(), weight_scale.tensor<float>(),
+               output<float>(api, context, 0, x.shape()), session_threads(api, context));
   }
 };
 
@@ -198,7 +205,8 @@ struct RequantizePairKernel : PairKernel {
   RequantizePairKernel(const ort::Api& table, const ort::KernelInfo*, ElementType) : PairKernel{table} {}
 
   void compute(ort::KernelContext* context) const {
-    const auto action = [&](const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y) {
+    const auto action = [&](const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape,
+                            float* y) {
       requantize_pair(a, b, grid, shape, y, session_threads(api, context));
     };
     on_pair(context, action, shape_of);
@@ -219,8 +227,9 @@ struct RequantizePReluKernel {
     const Input x(api, context, 0), input_scale(api, context, 4), slope(api, context, 5);
     std::vector<Input> held;
     held.reserve(3);
-    requantize_prelu(x.tensor<float>(), grid_of(api, context, held, 1), input_scale.tensor<float>(), slope.tensor<float>(),
-                     output<float>(api, context, 0, x.shape()), session_threads(api, context));
+    requantize_prelu(x.tensor<float>(), grid_of(api, context, held, 1), input_scale.tensor<float>(),
+                     slope.tensor<float>(), output<float>(api, context, 0, x.shape()),
+                     session_threads(api, context));
   }
 };
 
@@ -236,8 +245,9 @@ struct RequantizeSoftmaxKernel {
     const Input made(api, context, 0), x(api, context, 4), x_scale(api, context, 5);
     std::vector<Input> held;
     held.reserve(3);
-    requantize_softmax(made.tensor<float>(), grid_of(api, context, held, 1), x.tensor<float>(), x_scale.tensor<float>(), axis,
-                       output<float>(api, context, 0, made.shape()), session_threads(api, context));
+    requantize_softmax(made.tensor<float>(), grid_of(api, context, held, 1), x.tensor<float>(),
+                       x_scale.tensor<float>(), axis, output<float>(api, context, 0, made.shape()),
+                       session_threads(api, context));
   }
 };
 
@@ -280,7 +290,8 @@ struct QuantizeInFloat16Kernel {
   }
 };
 
-// An operator of the arithmetic of devices, of float32 alone. ``inputs`` has a letter for the type of each input.
+// An operator of the arithmetic of devices, of float32 alone. ``inputs`` has a letter for the type of each
+// input.
 template <class Kernel>
 struct DeviceOp : TypedOp {
   const char* const name;
@@ -291,7 +302,9 @@ struct DeviceOp : TypedOp {
     use_kernel<Kernel>(*this);
     GetExecutionProviderType = [](const ort::Op*) { return Cpu::kProvider; };
     GetName = [](const ort::Op* self) { return static_cast<const DeviceOp*>(self)->name; };
-    GetInputTypeCount = [](const ort::Op* self) { return std::strlen(static_cast<const DeviceOp*>(self)->inputs); };
+    GetInputTypeCount = [](const ort::Op* self) {
+      return std::strlen(static_cast<const DeviceOp*>(self)->inputs);
+    };
     GetInputType = [](const ort::Op* self, std::size_t index) {
       return static_cast<const DeviceOp*>(self)->inputs[index] == 'f' ? ort::kFloat32 : ort::kInt32;
     };
@@ -304,15 +317,21 @@ struct DeviceOp : TypedOp {
 
 Operators cpu_operators(const ort::Api& api) {
   Operators operators = operators_of<Cpu>(api);
-  for (const ElementType type : kElementTypes) operators.push_back(std::make_unique<ObserveMomentsOp>(type, api));
+  for (const ElementType type : kElementTypes)
+    operators.push_back(std::make_unique<ObserveMomentsOp>(type, api));
   operators.push_back(std::make_unique<DeviceOp<RequantizeKernel>>("Requantize", "ffiiff", api));
   operators.push_back(std::make_unique<DeviceOp<RequantizeSumKernel>>("RequantizeSum", "ffiffifii", api));
-  operators.push_back(std::make_unique<DeviceOp<RequantizeProductKernel>>("RequantizeProduct", "ffiffifii", api));
-  operators.push_back(std::make_unique<DeviceOp<RequantizeQuotientKernel>>("RequantizeQuotient", "ffiffifii", api));
-  operators.push_back(std::make_unique<DeviceOp<RequantizeMatMulKernel>>("RequantizeMatMul", "ffiffifii", api));
+  operators.push_back(
+      std::make_unique<DeviceOp<RequantizeProductKernel>>("RequantizeProduct", "ffiffifii", api));
+  operators.push_back(
+      std::make_unique<DeviceOp<RequantizeQuotientKernel>>("RequantizeQuotient", "ffiffifii", api));
+  operators.push_back(
+      std::make_unique<DeviceOp<RequantizeMatMulKernel>>("RequantizeMatMul", "ffiffifii", api));
   operators.push_back(std::make_unique<DeviceOp<RequantizePReluKernel>>("RequantizePRelu", "ffiiff", api));
-  operators.push_back(std::make_unique<DeviceOp<RequantizeSoftmaxKernel>>("RequantizeSoftmax", "ffiiff", api));
-  operators.push_back(std::make_unique<DeviceOp<RequantizeNormalizationKernel>>("RequantizeNormalization", "ffiiffffff", api));
+  operators.push_back(
+      std::make_unique<DeviceOp<RequantizeSoftmaxKernel>>("RequantizeSoftmax", "ffiiff", api));
+  operators.push_back(std::make_unique<DeviceOp<RequantizeNormalizationKernel>>("RequantizeNormalization",
+                                                                                "ffiiffffff", api));
   operators.push_back(std::make_unique<DeviceOp<QuantizeInFloat16Kernel>>("QuantizeInFloat16", "ffii", api));
   return operators;
 }

@@ -18,8 +18,8 @@ constexpr int kSumBits = 13;
 // The scale that a column of codes is divided by, and its reciprocal, are whole numbers of the parts of one.
 constexpr double kColumnUnit = 1 << 11, kReciprocalUnit = 1 << 16;
 
-// A matrix of codes less their zero point, whose columns become codes of int8 by scales of their own: NaN for columns
-// that have a number without a code.
+// A matrix of codes less their zero point, whose columns become codes of int8 by scales of their own: NaN for
+// columns that have a number without a code.
 struct SignedColumns {
   std::vector<std::int32_t> codes;
   std::vector<float> scales;
@@ -47,7 +47,8 @@ struct SignedColumns {
 
 // Calls action(i, place in a, place in b) for the elements i of a result.
 template <class Action>
-void each_pair(const Shape& a, const Shape& b, const Shape& result, const TaskRunner& run, const Action& action) {
+void each_pair(const Shape& a, const Shape& b, const Shape& result, const TaskRunner& run,
+               const Action& action) {
   const std::size_t count = result.count();
   const bool alike = a.count() == count && b.count() == count;
   const std::vector<std::size_t> of_a = strides_in(a, result), of_b = strides_in(b, result);
@@ -57,17 +58,18 @@ void each_pair(const Shape& a, const Shape& b, const Shape& result, const TaskRu
   });
 }
 
-// Writes for each pair of numbers what a rescaling of both scales and the grid makes of their steps: a code. If one of
-// the scales is zero, exact(number, number) is written.
+// Writes for each pair of numbers what a rescaling of both scales and the grid makes of their steps: a code.
+// If one of the scales is zero, exact(number, number) is written.
 template <class Exact, class Rescale>
-void requantize_pairs(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y, const TaskRunner& run,
-                      const Exact& exact, const Rescale& rescale) {
+void requantize_pairs(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
+                      const TaskRunner& run, const Exact& exact, const Rescale& rescale) {
   const Codes codes(grid);
   const float scale_a = one_number("a_scale", a.scale), scale_b = one_number("b_scale", b.scale);
   const float *numbers_a = a.numbers.data, *numbers_b = b.numbers.data;
   if (codes.scale == 0 || scale_a == 0 || scale_b == 0)
-    return each_pair(a.numbers.shape, b.numbers.shape, shape, run,
-                     [&](std::size_t i, std::size_t p, std::size_t q) { y[i] = exact(numbers_a[p], numbers_b[q]); });
+    return each_pair(
+        a.numbers.shape, b.numbers.shape, shape, run,
+        [&](std::size_t i, std::size_t p, std::size_t q) { y[i] = exact(numbers_a[p], numbers_b[q]); });
   const auto code = rescale(scale_a, scale_b, codes);
   each_pair(a.numbers.shape, b.numbers.shape, shape, run, [&](std::size_t i, std::size_t p, std::size_t q) {
     const double steps_a = steps_of(numbers_a[p], scale_a), steps_b = steps_of(numbers_b[q], scale_b);
@@ -76,7 +78,8 @@ void requantize_pairs(const OnGrid& a, const OnGrid& b, const Grid& grid, const 
 }
 
 template <class Number>
-void multiply(const Number* a, const Number* b, std::size_t rows, std::size_t inner, std::size_t columns, Number* y) {
+void multiply(const Number* a, const Number* b, std::size_t rows, std::size_t inner, std::size_t columns,
+              Number* y) {
   std::fill(y, y + rows * columns, Number{0});
   for (std::size_t row = 0; row < rows; ++row)
     for (std::size_t k = 0; k < inner; ++k)
@@ -98,18 +101,21 @@ Arithmetic arithmetic_of(const std::string& word) {
 }
 
 void requantize(Arithmetic arithmetic, std::int64_t axis, const Tensor<float>& x, const Grid& grid,
-                const Tensor<float>& input_scale, const Tensor<float>& weight_scale, float* y, const TaskRunner& run) {
+                const Tensor<float>& input_scale, const Tensor<float>& weight_scale, float* y,
+                const TaskRunner& run) {
   const Codes codes(grid);
   const float input = one_number("input_scale", input_scale);
   const std::size_t count = x.shape.count(), channels = weight_scale.shape.count();
   const auto rank = static_cast<std::int64_t>(x.shape.rank);
   const auto place = static_cast<std::size_t>(axis < 0 ? axis + rank : axis);
   const std::size_t behind = channels == 1 ? x.shape.rank : place + weight_scale.shape.rank;
-  const bool fits = channels == 1 || (place < behind && behind <= x.shape.rank &&
-                                      std::equal(x.shape.dims + place, x.shape.dims + behind, weight_scale.shape.dims));
+  const bool fits =
+      channels == 1 || (place < behind && behind <= x.shape.rank &&
+                        std::equal(x.shape.dims + place, x.shape.dims + behind, weight_scale.shape.dims));
   if (!fits || channels == 0)
-    throw InvalidArgument("Requantize: weight_scale has shape " + weight_scale.shape.text() + ", which does not fit axis " +
-                          std::to_string(axis) + " of a tensor of shape " + x.shape.text() + ".");
+    throw InvalidArgument("Requantize: weight_scale has shape " + weight_scale.shape.text() +
+                          ", which does not fit axis " + std::to_string(axis) + " of a tensor of shape " +
+                          x.shape.text() + ".");
   if (codes.scale == 0 || input == 0) {
     std::copy(x.data, x.data + count, y);
     return;
@@ -129,8 +135,8 @@ void requantize(Arithmetic arithmetic, std::int64_t axis, const Tensor<float>& x
   });
 }
 
-void requantize_sum(bool subtract, const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
-                    const TaskRunner& run) {
+void requantize_sum(bool subtract, const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape,
+                    float* y, const TaskRunner& run) {
   const float sign = subtract ? -1 : 1;
   const auto exact = [=](float p, float q) { return p + sign * q; };
   requantize_pairs(a, b, grid, shape, y, run, exact, [&](double scale_a, double scale_b, const Codes& codes) {
@@ -201,13 +207,14 @@ void requantize_matmul(const OnGrid& a, const OnGrid& b, const Grid& grid, const
   });
 }
 
-void requantize_prelu(const Tensor<float>& x, const Grid& grid, const Tensor<float>& input_scale, const Tensor<float>& slope,
-                      float* y, const TaskRunner& run) {
+void requantize_prelu(const Tensor<float>& x, const Grid& grid, const Tensor<float>& input_scale,
+                      const Tensor<float>& slope, float* y, const TaskRunner& run) {
   const Codes codes(grid);
   const float input = one_number("input_scale", input_scale);
   const std::vector<std::int64_t> dims = broadcast_shape(x.shape, slope.shape);
   if (!std::equal(dims.begin(), dims.end(), x.shape.dims, x.shape.dims + x.shape.rank))
-    throw InvalidArgument("Requantize: a slope of shape " + slope.shape.text() + " is longer than what it is for.");
+    throw InvalidArgument("Requantize: a slope of shape " + slope.shape.text() +
+                          " is longer than what it is for.");
   if (codes.scale == 0 || input == 0)
     return each_pair(x.shape, slope.shape, x.shape, run, [&](std::size_t i, std::size_t p, std::size_t q) {
       y[i] = x.data[p] < 0 ? x.data[p] * slope.data[q] : x.data[p];
@@ -219,7 +226,8 @@ void requantize_prelu(const Tensor<float>& x, const Grid& grid, const Tensor<flo
   });
 }
 
-void quantize_in_float16(bool with_zero_point, const Tensor<float>& x, const Grid& grid, float* y, const TaskRunner& run) {
+void quantize_in_float16(bool with_zero_point, const Tensor<float>& x, const Grid& grid, float* y,
+                         const TaskRunner& run) {
   const Codes codes(grid);
   const auto scale = static_cast<float>(codes.scale);
   if (scale == 0) {

@@ -14,15 +14,16 @@ namespace qc {
 constexpr int kVectorBits = 15, kMatrixBits = 11;
 // The matrix unit keeps so many of the bits of a sum that are worth less than a code, or more by one.
 constexpr int kKeptBits = 4;
-// What is moved to another grid has so many bits behind the point on the way, fewer where 16 do not hold it; behind a
-// slope it has one more, but not more than that where numbers become smaller.
+// What is moved to another grid has so many bits behind the point on the way, fewer where 16 do not hold it;
+// behind a slope it has one more, but not more than that where numbers become smaller.
 constexpr int kMovedBits = 6, kSlopedBits = 7;
 // The multiplier of a sum along an axis is in units of this below its power of two.
 constexpr double kReducedUnit = (1 << 15) - 1;
-// A product of two codes is moved by a multiple of the first, and the constant behind it is smaller than the second.
+// A product of two codes is moved by a multiple of the first, and the constant behind it is smaller than the
+// second.
 constexpr double kProductUnit = 256, kMostConstant = 1 << 15;
-// What a quotient is multiplied from has so many bits behind the point. By zero it is zero where the exponents of the
-// dividend and of the ratio of the scales add up to less than the second.
+// What a quotient is multiplied from has so many bits behind the point. By zero it is zero where the
+// exponents of the dividend and of the ratio of the scales add up to less than the second.
 constexpr int kQuotientBits = 14, kLeastByZero = -3;
 
 // The nearest number whose mantissa has so many bits.
@@ -42,8 +43,10 @@ inline double device_multiplier(Arithmetic arithmetic, float exact, float larges
   const bool halves = arithmetic == Arithmetic::halves, matrix = arithmetic == Arithmetic::matrix;
   int exponent = 0;
   const double mantissa = std::frexp(halves ? rounded_to_bits(largest, kVectorBits) : exact, &exponent);
-  if (!halves && arithmetic != Arithmetic::reduced) return rounded_to_bits(exact, matrix ? kMatrixBits : kVectorBits);
-  const double units = halves ? std::ldexp(mantissa, kVectorBits) * (exact / largest) : mantissa * kReducedUnit;
+  if (!halves && arithmetic != Arithmetic::reduced)
+    return rounded_to_bits(exact, matrix ? kMatrixBits : kVectorBits);
+  const double units =
+      halves ? std::ldexp(mantissa, kVectorBits) * (exact / largest) : mantissa * kReducedUnit;
   return std::ldexp(std::floor(units + 0.5), exponent - kVectorBits);
 }
 
@@ -54,12 +57,13 @@ inline double lift_of(Arithmetic arithmetic, float largest) {
   return arithmetic == Arithmetic::halves && exponent < 0 ? std::ldexp(1, exponent - 4) : 0;
 }
 
-// What becomes of one accumulated sum: code = floor(floor((sum + offset) * first + half) * multiplier + after).
+// What becomes of one accumulated sum: code = floor(floor((sum + offset) * first + half) * multiplier +
+// after).
 struct Rescaling {
   double step, offset, first, half, multiplier, after;
 
-  // share: the scale of the weight as part of the largest one among its channels. It and what it is multiplied by
-  // are float32, as the device has it.
+  // share: the scale of the weight as part of the largest one among its channels. It and what it is
+  // multiplied by are float32, as the device has it.
   Rescaling(Arithmetic arithmetic, float input, float weight, float largest, const Codes& codes)
       : Rescaling(arithmetic, input * largest / static_cast<float>(codes.scale), weight / largest, codes) {
     step = static_cast<double>(input) * weight;
@@ -105,7 +109,9 @@ struct ProductRescaling {
     }
   }
 
-  double code(double product) const { return std::floor(std::ldexp((product + move) * factor + constant, -shift)); }
+  double code(double product) const {
+    return std::floor(std::ldexp((product + move) * factor + constant, -shift));
+  }
 };
 
 // What becomes of the quotient of two codes less their zero points: a code less that of the result.
@@ -131,13 +137,15 @@ struct QuotientRescaling {
   }
 };
 
-// What becomes of a code less its zero point, which is multiplied by a slope below 0: a code less that of the result.
+// What becomes of a code less its zero point, which is multiplied by a slope below 0: a code less that of the
+// result.
 struct SlopedRescaling {
   double unit, step, fine, whole;
 
   SlopedRescaling(float multiplier, const Tensor<float>& slope) {
     float largest = 0;
-    for (std::size_t i = 0; i < slope.shape.count(); ++i) largest = std::max(largest, std::abs(slope.data[i]));
+    for (std::size_t i = 0; i < slope.shape.count(); ++i)
+      largest = std::max(largest, std::abs(slope.data[i]));
     int exponent = 0, of_slope = 0;
     std::frexp(multiplier * std::max(static_cast<double>(largest), 1.0), &exponent);
     std::frexp(largest, &of_slope);

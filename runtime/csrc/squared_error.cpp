@@ -4,8 +4,8 @@
 
 namespace qc {
 
-void squared_error(const QuantizerAttributes& attributes, const Tensor<float>& x, const Grid& grid, float shift,
-                   float* errors) {
+void squared_error(const QuantizerAttributes& attributes, const Tensor<float>& x, const Grid& grid,
+                   float shift, float* errors) {
   check_grid_shapes(attributes, grid);
   const Layout layout = layout_of(attributes, x.shape, grid.scale.shape);
   const ErrorLoops& loops = *element_loops().errors;
@@ -18,8 +18,8 @@ void squared_error(const QuantizerAttributes& attributes, const Tensor<float>& x
   const std::size_t length = layout.shared ? layout.row : layout.run;
   for (std::size_t begin = 0; begin < count; begin += length) {
     const std::size_t run = begin % layout.row / layout.run;
-    const std::size_t at = begin / layout.row * layout.scales_of_row +
-                           (layout.shared ? 0 : run / layout.repeat * layout.run);
+    const std::size_t at =
+        begin / layout.row * layout.scales_of_row + (layout.shared ? 0 : run / layout.repeat * layout.run);
     const float* const scale = grid.scale.data + at;
     const std::int32_t* const zero_point = grid.zero_point.data + at;
     if (each)

@@ -1,6 +1,7 @@
-// Squared errors of integer grids and of arrays, compiled once for every instruction set like element_loops.cpp, which says what
-// that asks of this file. Terms are added in the order of numpy's sums, so that results equal the plain definition bit
-// for bit: eight sums side by side for up to 128 terms, and the sums of two halves for more.
+// Squared errors of integer grids and of arrays, compiled once for every instruction set like
+// element_loops.cpp, which says what that asks of this file. Terms are added in the order of numpy's sums, so
+// that results equal the plain definition bit for bit: eight sums side by side for up to 128 terms, and the
+// sums of two halves for more.
 #include <cstring>
 
 #include "element_loops.h"
@@ -61,8 +62,8 @@ struct SquaredErrors {
   }
 };
 
-void add_runs(const Rule& rule, float shift, const float* scale, const std::int32_t* zero_point, std::size_t run,
-              const float* x, std::size_t count, float* errors) {
+void add_runs(const Rule& rule, float shift, const float* scale, const std::int32_t* zero_point,
+              std::size_t run, const float* x, std::size_t count, float* errors) {
   for (; count > 0; ++scale, ++zero_point, ++errors) {
     const std::size_t length = run < count ? run : count;
     *errors += sum_of<float>(SquaredErrors{WeightGrid(rule, *scale, *zero_point), shift, x}, 0, length);
@@ -71,8 +72,8 @@ void add_runs(const Rule& rule, float shift, const float* scale, const std::int3
   }
 }
 
-void add_each(const Rule& rule, float shift, const float* scale, const std::int32_t* zero_point, const float* x,
-              std::size_t count, float* errors) {
+void add_each(const Rule& rule, float shift, const float* scale, const std::int32_t* zero_point,
+              const float* x, std::size_t count, float* errors) {
   const Rule own = rule;
   for (std::size_t i = 0; i < count; ++i)
     errors[i] += squared_error(WeightGrid(own, scale[i], zero_point[i]), shift, x[i]);
@@ -83,13 +84,15 @@ inline double cut(double value, double highest) {
   return value < highest ? value : highest;
 }
 
-// As round_half_even for float32: adding and subtracting 1.5 * 2^52 rounds what is not negative and below 2^51.
+// As round_half_even for float32: adding and subtracting 1.5 * 2^52 rounds what is not negative and below
+// 2^51.
 inline double rounded(double value) {
   constexpr double shift = 0x1.8p52;
   return (value + shift) - shift;
 }
 
-// For each bin how many elements it has, times the mean of their squared distances to the nearest code, in steps.
+// For each bin how many elements it has, times the mean of their squared distances to the nearest code, in
+// steps.
 struct BinErrors {
   const double *edges, *counts;
   double scale, offset, steps, clipping;
@@ -97,7 +100,8 @@ struct BinErrors {
   void write(std::size_t begin, std::size_t count, double* terms) const {
     double ends[kPiece + 1], integrals[kPiece + 1];
     for (std::size_t i = 0; i <= count; ++i) {
-      const double end = edges[begin + i] / scale + offset, inside = cut(end, steps), nearest = rounded(inside);
+      const double end = edges[begin + i] / scale + offset, inside = cut(end, steps),
+                   nearest = rounded(inside);
       const double rest = inside - nearest, outside = end - inside;
       const double cubes = rest * rest * rest + clipping * (outside * outside * outside);
       ends[i] = end;
@@ -113,7 +117,8 @@ struct BinErrors {
   }
 };
 
-double histogram_error(const Histogram& histogram, double scale, double offset, double steps, double clipping) {
+double histogram_error(const Histogram& histogram, double scale, double offset, double steps,
+                       double clipping) {
   const BinErrors bins = {histogram.edges, histogram.counts, scale, offset, steps, clipping};
   return sum_of<double>(bins, 0, histogram.bins) * scale * scale;
 }
@@ -130,7 +135,8 @@ struct Lanes {
       Floats left, right;
       std::memcpy(&left, x + v * kWidth, sizeof left);
       std::memcpy(&right, y + v * kWidth, sizeof right);
-      const Doubles one = __builtin_convertvector(left, Doubles), other = __builtin_convertvector(right, Doubles);
+      const Doubles one = __builtin_convertvector(left, Doubles),
+                    other = __builtin_convertvector(right, Doubles);
       const Doubles error = one - other, distance = error < -error ? -error : error;
       signal[v] += one * one;
       energy[v] += other * other;

@@ -69,9 +69,10 @@ void Buffer::set(std::size_t i, float value) {
 }
 
 const std::vector<Dims>& shapes() {
-  static const std::vector<Dims> list = {{},       {0},         {1},        {7},        {16},      {17},
-                                         {3, 5},   {0, 4},      {2, 3, 37}, {5, 16, 2}, {4, 1, 33}, {2, 3, 0, 5},
-                                         {700, 3}, {64, 40, 3}, {1, 7, 64}, {2, 40001}, {40001, 2}};
+  static const std::vector<Dims> list = {{},         {0},          {1},      {7},         {16},
+                                         {17},       {3, 5},       {0, 4},   {2, 3, 37},  {5, 16, 2},
+                                         {4, 1, 33}, {2, 3, 0, 5}, {700, 3}, {64, 40, 3}, {1, 7, 64},
+                                         {2, 40001}, {40001, 2}};
   return list;
 }
 
@@ -82,7 +83,9 @@ Buffer sample(ElementType type, const Dims& dims, Random& random) {
   Buffer x(type, dims);
   for (std::size_t i = 0; i < x.count; ++i) {
     const float ties = static_cast<float>(static_cast<int>(random.next() % 64) - 32) * 0.125f;
-    x.set(i, random.next() % 8 == 0 ? special[random.next() % 12] : random.next() % 2 ? ties : random.uniform(-9, 9));
+    x.set(i, random.next() % 8 == 0 ? special[random.next() % 12]
+             : random.next() % 2    ? ties
+                                    : random.uniform(-9, 9));
   }
   return x;
 }

@@ -50,7 +50,8 @@ struct Buffer {
   void set(std::size_t i, float value);
 };
 
-// Of all sizes that matter to loops over vectors and to tasks: none, one, a part of a vector, and more than one task.
+// Of all sizes that matter to loops over vectors and to tasks: none, one, a part of a vector, and more than
+// one task.
 const std::vector<Dims>& shapes();
 
 // Of ties, other numbers, and what is special.

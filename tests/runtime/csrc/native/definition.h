@@ -1,8 +1,8 @@
 // Fake quantization to integers by its definition, one element at a time: see qc.ir.arithmetic.fake_quantize.
 #pragma once
 
-#include "fake_quantize.h"
 #include "common.h"
+#include "fake_quantize.h"
 
 namespace qc_test {
 

@@ -60,8 +60,9 @@ void check_integers(const Buffer& x, const Sharing& sharing, const OwnGrid& grid
     const float value = rounded(grid, scale_index(sharing, x.dims, i), way.rounding, x.value(i));
     if (y.bits(i) == encoded(x.type, value)) continue;
     std::ostringstream what;
-    what << sharing.granularity << " " << way.word << " element " << i << " of " << x.count << ": " << x.value(i)
-         << " became " << y.value(i) << " but not " << value << ", in " << qc::element_loops().name;
+    what << sharing.granularity << " " << way.word << " element " << i << " of " << x.count << ": "
+         << x.value(i) << " became " << y.value(i) << " but not " << value << ", in "
+         << qc::element_loops().name;
     expect(false, what.str());
   }
 }
@@ -76,8 +77,10 @@ void check_tensor(ElementType type, const Dims& dims, const Sharing& sharing, Ra
     quantized(attributes_of(sharing, "half-even", format), x, grid.grid());
 }
 
-// A tensor that begins so many elements behind the start of its memory, with results past the caches and without.
-void check_streaming(ElementType type, qc::Format format, std::int64_t count, std::int64_t before, Random& random) {
+// A tensor that begins so many elements behind the start of its memory, with results past the caches and
+// without.
+void check_streaming(ElementType type, qc::Format format, std::int64_t count, std::int64_t before,
+                     Random& random) {
   constexpr std::size_t run = 300;
   const qc::ElementLoops& loops = qc::element_loops();
   const Buffer x = sample(type, {count}, random);
@@ -116,7 +119,8 @@ void check_calls_at_once() {
   run_on_threads(results.size(), [&](std::size_t i) {
     qc::fake_quantize(attributes, x.tensor(), grid.grid(), results[i].bytes.data(), run_on_threads);
   });
-  for (const Buffer& result : results) expect(result.bytes == results[0].bytes, "calls at once disturb each other");
+  for (const Buffer& result : results)
+    expect(result.bytes == results[0].bytes, "calls at once disturb each other");
 }
 
 }  // namespace

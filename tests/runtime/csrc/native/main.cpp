@@ -1,6 +1,7 @@
-// Runs the kernels on many shapes, types, grids and threads, and compares every result with a plain definition.
-// Buffers have exactly the size that is needed, so that a sanitizer sees every access beyond. Built with
-// -DQC_NATIVE_TEST=ON; needs neither Python nor ONNX Runtime. Ends with exit code 1 at the first difference.
+// Runs the kernels on many shapes, types, grids and threads, and compares every result with a plain
+// definition. Buffers have exactly the size that is needed, so that a sanitizer sees every access beyond.
+// Built with -DQC_NATIVE_TEST=ON; needs neither Python nor ONNX Runtime. Ends with exit code 1 at the first
+// difference.
 //
 // qc_kernel_test [INSTRUCTION_SET]: in all that this processor has, or in one.
 #include <cstdio>

@@ -1,4 +1,5 @@
-// qc::observe_moments and qc::observe_products: sums in float64, of elements, their squares, and products of two.
+// qc::observe_moments and qc::observe_products: sums in float64, of elements, their squares, and products of
+// two.
 #include "moments.h"
 
 #include <cmath>
@@ -27,7 +28,8 @@ double element(const Buffer& x, std::size_t row, std::size_t column) {
   return std::isfinite(value) ? value : 0.0;
 }
 
-// All elements, where axis is -1, or those of each index along an axis: their sums and those of their squares.
+// All elements, where axis is -1, or those of each index along an axis: their sums and those of their
+// squares.
 void check_elements(const Buffer& x, std::int64_t axis) {
   const auto number = static_cast<std::size_t>(axis < 0 ? 1 : x.dims[static_cast<std::size_t>(axis)]);
   std::vector<Sum> sums(number), squares(number);

@@ -1,5 +1,6 @@
-// The arithmetic of devices: codes are near those of exact arithmetic, the lowest where there is none, and the same on
-// threads. That they are the codes of a device is for tests/runtime/csrc/test_requantize.py to say.
+// The arithmetic of devices: codes are near those of exact arithmetic, the lowest where there is none, and
+// the same on threads. That they are the codes of a device is for tests/runtime/csrc/test_requantize.py to
+// say.
 #include "requantize.h"
 
 #include <algorithm>
@@ -8,7 +9,6 @@
 
 #include "broadcast.h"
 #include "definition.h"
-#include "requantize_normalization.h"
 #include "requantize_normalization.h"
 
 namespace qc_test {
@@ -34,7 +34,8 @@ OwnGrid uint8_grid(double scale, Random& random) {
 std::size_t place_in(const Dims& dims, const Dims& result, std::size_t i) {
   std::size_t place = 0, stride = 1;
   for (std::size_t axis = dims.size(), behind = result.size(); axis-- > 0;) {
-    const auto length = static_cast<std::size_t>(dims[axis]), repeated = static_cast<std::size_t>(result[--behind]);
+    const auto length = static_cast<std::size_t>(dims[axis]),
+               repeated = static_cast<std::size_t>(result[--behind]);
     if (length > 1) place += i % repeated * stride;
     stride *= length;
     i /= repeated;
@@ -77,13 +78,14 @@ std::vector<float> made(std::size_t count, const Kernel& kernel) {
 }
 
 // Codes are no farther than this from those of exact arithmetic.
-void check_codes(const std::string& name, const OwnGrid& grid, std::size_t count, double distance, const Kernel& kernel,
-                 const Exact& exact) {
+void check_codes(const std::string& name, const OwnGrid& grid, std::size_t count, double distance,
+                 const Kernel& kernel, const Exact& exact) {
   const std::vector<float> y = made(count, kernel);
   for (std::size_t i = 0; i < count; ++i) {
     const double wanted = exact(i), code = y[i] / grid.scale[0] + grid.zero_point[0];
     if (std::fabs(code - code_of(grid, wanted)) > (std::isnan(wanted) ? 1e-3 : distance))
-      expect(false, name + ": code " + std::to_string(code) + " for " + std::to_string(code_of(grid, wanted)));
+      expect(false,
+             name + ": code " + std::to_string(code) + " for " + std::to_string(code_of(grid, wanted)));
   }
 }
 
@@ -102,13 +104,16 @@ void check_pairs(const Dims& of_a, const Dims& of_b, bool finite, Random& random
     check_codes(
         name, grid, shape.count(), 1,
         [&](float* y, const TaskRunner& run) { kernel(on_a, on_b, grid.grid(), shape, y, run); },
-        [&](std::size_t i) { return exact(a.finite(place_in(of_a, dims, i)), b.finite(place_in(of_b, dims, i))); });
+        [&](std::size_t i) {
+          return exact(a.finite(place_in(of_a, dims, i)), b.finite(place_in(of_b, dims, i)));
+        });
   };
   const auto sum = [](auto... given) { qc::requantize_sum(false, given...); };
   const auto difference = [](auto... given) { qc::requantize_sum(true, given...); };
   check("a sum", a.scale() + b.scale(), sum, [](double p, double q) { return p + q; });
   check("a difference", std::max(a.scale(), b.scale()), difference, [](double p, double q) { return p - q; });
-  check("a product", a.scale() * b.scale() * 99, qc::requantize_product, [](double p, double q) { return p * q; });
+  check("a product", a.scale() * b.scale() * 99, qc::requantize_product,
+        [](double p, double q) { return p * q; });
   check("a quotient", a.scale() / b.scale() / 9, qc::requantize_quotient, quotient_of);
 }
 
@@ -139,13 +144,16 @@ void check_single(const Dims& dims, bool finite, Random& random) {
     check(
         word,
         [&](float* y, const TaskRunner& run) {
-          qc::requantize(qc::arithmetic_of(word), -1, numbers, grid.grid(), scale, {ones.data(), slope.x.shape()}, y, run);
+          qc::requantize(qc::arithmetic_of(word), -1, numbers, grid.grid(), scale,
+                         {ones.data(), slope.x.shape()}, y, run);
         },
         number);
   for (const bool with_zero_point : {false, true})
     check(
         "float16",
-        [&](float* y, const TaskRunner& run) { qc::quantize_in_float16(with_zero_point, numbers, grid.grid(), y, run); },
+        [&](float* y, const TaskRunner& run) {
+          qc::quantize_in_float16(with_zero_point, numbers, grid.grid(), y, run);
+        },
         number);
   made(x.x.count, [&](float* y, const TaskRunner& run) {
     qc::requantize_prelu(numbers, grid.grid(), scale, slope.numbers(), y, run);
@@ -156,7 +164,8 @@ void check_single(const Dims& dims, bool finite, Random& random) {
 struct RowSums {
   double count = 0, largest = -INFINITY, sum = 0, squares = 0, powers = 0;
 
-  RowSums(const Operand& x, std::size_t first, std::size_t length, std::size_t inner) : count(static_cast<double>(length)) {
+  RowSums(const Operand& x, std::size_t first, std::size_t length, std::size_t inner)
+      : count(static_cast<double>(length)) {
     for (std::size_t i = 0; i < length; ++i) largest = std::max(largest, x.finite(first + i * inner));
     for (std::size_t i = 0; i < length; ++i) {
       const double number = x.finite(first + i * inner);
@@ -185,7 +194,8 @@ void check_softmax(std::int64_t length, bool finite, Random& random) {
 }
 
 void check_normalization(std::int64_t length, bool centered, bool finite, Random& random) {
-  const Operand x({700, length}, finite, random), weight({length}, true, random), bias({length}, true, random);
+  const Operand x({700, length}, finite, random), weight({length}, true, random),
+      bias({length}, true, random);
   const OwnGrid grid = uint8_grid(weight.scale(), random);
   const float epsilon = 1e-3f, none = 0;
   const qc::Tensor<float> one = {&epsilon, grid.grid().scale.shape}, zero = {&none, one.shape};
@@ -193,13 +203,15 @@ void check_normalization(std::int64_t length, bool centered, bool finite, Random
   check_codes(
       "a normalization", grid, x.x.count, 2,
       [&](float* y, const TaskRunner& run) {
-        const qc::RowWeights weights = {weight.numbers(), weight.grid.grid().scale, centered ? bias.numbers() : zero, one,
-                                        centered};
-        qc::requantize_normalization(x.numbers(), grid.grid(), x.numbers(), x.grid.grid().scale, weights, y, run);
+        const qc::RowWeights weights = {weight.numbers(), weight.grid.grid().scale,
+                                        centered ? bias.numbers() : zero, one, centered};
+        qc::requantize_normalization(x.numbers(), grid.grid(), x.numbers(), x.grid.grid().scale, weights, y,
+                                     run);
       },
       [&](std::size_t i) {
         const RowSums row(x, i / size * size, size, 1);
-        const double mean = centered ? row.sum / row.count : 0, variance = row.squares / row.count - mean * mean;
+        const double mean = centered ? row.sum / row.count : 0,
+                     variance = row.squares / row.count - mean * mean;
         const double scaled = (x.finite(i) - mean) / std::sqrt(variance + epsilon) * weight.finite(i % size);
         return scaled + (centered ? bias.finite(i % size) : 0);
       });
@@ -218,7 +230,8 @@ void check_requantize() {
     check_pairs({300, 64}, {300, 64}, finite, random);
     check_matrices({3, 0}, {0, 5}, finite, random);
     check_matrices({2, 1, 7, 33}, {3, 33, 9}, finite, random);
-    for (const Dims& dims : {Dims{1}, Dims{0, 5}, Dims{2, 3, 17}, Dims{700, 40}}) check_single(dims, finite, random);
+    for (const Dims& dims : {Dims{1}, Dims{0, 5}, Dims{2, 3, 17}, Dims{700, 40}})
+      check_single(dims, finite, random);
     for (const std::int64_t length : {1, 2, 3, 16, 17, 40}) {
       check_softmax(length, finite, random);
       for (const bool centered : {true, false}) check_normalization(length, centered, finite, random);

@@ -20,7 +20,8 @@ void check_tensor(const Dims& dims, const Sharing& sharing, Random& random) {
   Buffer x(qc::ElementType::float32, dims);
   for (std::size_t i = 0; i < x.count; ++i) x.set(i, random.uniform(-9, 9));
   const OwnGrid grid = random_grid(scale_dims(sharing, dims), random);
-  const qc::QuantizerAttributes attributes(sharing.granularity, sharing.axis, sharing.block_size, "half-even", "int");
+  const qc::QuantizerAttributes attributes(sharing.granularity, sharing.axis, sharing.block_size, "half-even",
+                                           "int");
   std::vector<float> errors(grid.scale.size());
   const auto* const data = reinterpret_cast<const float*>(x.bytes.data());
   qc::squared_error(attributes, {data, x.shape()}, grid.grid(), 0.0f, errors.data());
@@ -36,7 +37,8 @@ void check_tensor(const Dims& dims, const Sharing& sharing, Random& random) {
 
 void check_squared_errors() {
   Random random{13};
-  for (const Dims& dims : {Dims{}, Dims{0, 4}, Dims{7}, Dims{5, 16, 2}, Dims{2, 3, 37}, Dims{300, 3}, Dims{3, 300}})
+  for (const Dims& dims :
+       {Dims{}, Dims{0, 4}, Dims{7}, Dims{5, 16, 2}, Dims{2, 3, 37}, Dims{300, 3}, Dims{3, 300}})
     for (const Sharing& sharing : ways_to_share(dims)) check_tensor(dims, sharing, random);
 }
 
@@ -57,8 +59,8 @@ void check_comparisons() {
     qc::Difference sums = {};
     qc::element_loops().errors->compare(x.data(), y.data(), count, sums);
     const double size = static_cast<double>(count);
-    expect(sums.signal == size && sums.energy == 9 * size && sums.product == 3 * size && sums.noise == 4 * size &&
-               sums.largest == (count ? 2 : 0) && sums.equal == 0,
+    expect(sums.signal == size && sums.energy == 9 * size && sums.product == 3 * size &&
+               sums.noise == 4 * size && sums.largest == (count ? 2 : 0) && sums.equal == 0,
            "how far two arrays are apart");
   }
 }
