@@ -26,7 +26,8 @@ fuzz: $(VENV)/.dev
 lint: $(VENV)/.dev build/package
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	find runtime tests -name '*.h' -o -name '*.cpp' -o -name '*.cu' | xargs $(BIN)/clang-format --dry-run --Werror
+	find runtime tests examples -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' | \
+		xargs $(BIN)/clang-format --dry-run --Werror
 	cd build/package && $(abspath $(BIN))/mypy --config-file $(CURDIR)/pyproject.toml -p qc
 
 # The package as an installation has it, for tools that read the sources.
