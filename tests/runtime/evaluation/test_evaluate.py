@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from support.folders import FIXTURES
 
 from qc.ir.errors import DataError, ModelError, UsageError
 from qc.runtime import OutputScore, evaluate
 from qc.runtime.metrics.sums import Sums
-
-FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 
 def f32(values: object) -> np.ndarray:

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from support.corpus import external_model
+from support.folders import FIXTURES
 from support.models import parse
 
 from qc.ir.errors import DataError, ModelError, UsageError
@@ -33,7 +34,6 @@ from qc.runtime import (
 from qc.runtime.protos.detach import detach_weights
 from qc.runtime.sessions.open import run_session
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
 BACKEND = Path(onnx.__file__).parent / "backend" / "test" / "data"
 SINGLE = OrtExecutor(threads=1)
 RANGE = Observation()
