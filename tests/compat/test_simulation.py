@@ -21,8 +21,8 @@ from qc.compat.aimet_onnx import (
     encodings_to_onnx_qdq,
     load_encodings_to_sim,
 )
-from qc.compat.aimet_onnx.loading import EncodingMismatchInfo
 from qc.compat.aimet_onnx.quantsim import set_lpbq_for_params
+from qc.compat.aimet_onnx.simulation.loading import EncodingMismatchInfo
 from qc.runtime import open_session
 
 from .networks import feeds, network, typed

@@ -17,10 +17,10 @@ from qc.passes.quantize.calibrate_as_aimet import CalibrateAsAimet
 from qc.passes.quantize.quantsim.reading import config_names, load_config
 from qc.runtime import OrtExecutor
 
-from .common import quantsim as common_quantsim
-from .defs import QuantScheme, float32, qtype
-from .deprecation import warn_deprecated
-from .errors import ArgumentError, FormatError, MissingFileError
+from ..common import quantsim as common_quantsim
+from ..defs import QuantScheme, float32, qtype
+from ..deprecation import warn_deprecated
+from ..errors import ArgumentError, FormatError, MissingFileError
 from .model_names import rename_constants
 from .quantized_model import QuantizedModel
 

@@ -26,9 +26,9 @@ from qc.passes.lower.rounding.moved import place_moved
 from qc.passes.quantize.load_encodings import LoadEncodings
 from qc.passes.simplify.convert_to_float32 import ConvertToFloat32
 
-from .errors import ArgumentError, MissingFileError
+from ..errors import ArgumentError, MissingFileError
+from ..qc_quantize_op import QcQuantizeOp
 from .files import qdq_lowering, with_names_of_codes
-from .qc_quantize_op import QcQuantizeOp
 from .quantized_model import QuantizedModel
 
 _DERIVED_BITS = 32  # biases: their grids follow from those of input and weight

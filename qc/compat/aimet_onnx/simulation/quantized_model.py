@@ -13,13 +13,13 @@ from qc.ir.errors import nearest
 from qc.ir.model import Model
 from qc.passes.quantize.quantsim.config import Defaults, Kernel, OpTypeRule
 
-from ..missing import PartlyProvided
-from .defs import QuantizationDataType, qtype
-from .errors import ArgumentError
-from .meta.connectedgraph import ConnectedGraph
-from .meta.operations import Op
+from ...missing import PartlyProvided
+from ..defs import QuantizationDataType, qtype
+from ..errors import ArgumentError
+from ..meta.connectedgraph import ConnectedGraph
+from ..meta.operations import Op
+from ..qc_quantize_op import QcQuantizeOp
 from .placement import Placement
-from .qc_quantize_op import QcQuantizeOp
 
 Feed = Mapping[str, np.ndarray]
 OpQuantizers = tuple[list[QcQuantizeOp], list[QcQuantizeOp], dict[str, QcQuantizeOp]]

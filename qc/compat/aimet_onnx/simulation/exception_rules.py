@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .defs import QuantizationDataType
-from .meta.operations import Op
-from .qc_quantize_op import QcQuantizeOp
+from ..defs import QuantizationDataType
+from ..meta.operations import Op
+from ..qc_quantize_op import QcQuantizeOp
 from .quantized_model import QuantizedModel
 
 _SCALED_BY_OUTPUT = ("GroupNormalization", "InstanceNormalization", "RMSNormalization")

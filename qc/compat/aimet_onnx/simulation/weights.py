@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator
 from qc.ir.errors import nearest
 from qc.passes.quantize.quantsim.nodes import Node
 
-from .defs import QSpec, qtype
-from .deprecation import warn_deprecated
-from .errors import ArgumentError
-from .qc_quantize_op import QcQuantizeOp
+from ..defs import QSpec, qtype
+from ..deprecation import warn_deprecated
+from ..errors import ArgumentError
+from ..qc_quantize_op import QcQuantizeOp
 from .quantized_model import QuantizedModel
 
 Names = Collection[str] | None

@@ -6,7 +6,6 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,13 +16,13 @@ from qc.ir.facts.op_table import GRID_JOINING
 from qc.ir.facts.scopes import tensors_by_name
 from qc.ir.quant_table import Site
 
+from ..deprecation import warn_deprecated
+from ..errors import ArgumentError
+from ..graph_edits import without_quantizers
+from ..meta.operations import Op, Product
+from ..qc_quantize_op import QcQuantizeOp
 from .bias import give_integer_biases
-from .deprecation import warn_deprecated
-from .errors import ArgumentError
 from .exception_rules import apply_exception_rules
-from .graph_edits import without_quantizers
-from .meta.operations import Op, Product
-from .qc_quantize_op import QcQuantizeOp
 from .quantized_model import QuantizedModel
 
 # Op types that tie grids; scripts set the list in the module quantsim. Joining ones tie whatever it says.
@@ -140,18 +139,6 @@ class Internals(QuantizedModel):
         finally:
             for op in on:
                 op.enabled = True
-
-
-@contextmanager
-def apply_constraints(flag: bool) -> Iterator[None]:
-    """Says for a while whether any op ties grids; that is a global of the module ``quantsim``."""
-    module = import_module(f"{__package__}.quantsim")
-    before = module._tie_qtzrs
-    try:
-        module._tie_qtzrs = flag  # type: ignore[attr-defined]
-        yield
-    finally:
-        module._tie_qtzrs = before  # type: ignore[attr-defined]
 
 
 class Ties(NamedTuple):

@@ -13,8 +13,8 @@ from qc.ir.quant.formats import Format, IntFormat, has_limits
 from qc.ir.quant.spec import Encoding, Quantizer, QuantSpec
 from qc.ir.quant_table import QuantTable, Site
 
-from .defs import QSpec, QuantizationDataType, QuantScheme, TfEncoding, Unrounded, float16, float32, qtype
-from .errors import ArgumentError
+from ..defs import QSpec, QuantizationDataType, QuantScheme, TfEncoding, Unrounded, float16, float32, qtype
+from ..errors import ArgumentError
 from .tf_encodings import bits_of, encoding_from, encodings_of, in_codes_of
 from .weight_axes import WeightAxes
 

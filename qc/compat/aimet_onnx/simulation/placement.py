@@ -24,7 +24,7 @@ from qc.passes.quantize.quantsim.fusions import find_fusions, fused_node
 from qc.passes.quantize.quantsim.nodes import Node, NodeGraph, Parameter, channel_axis
 from qc.passes.quantize.quantsim.reading import load_config
 
-from .qc_quantize_op import QcQuantizeOp
+from ..qc_quantize_op import QcQuantizeOp
 from .weight_axes import WeightAxes
 
 

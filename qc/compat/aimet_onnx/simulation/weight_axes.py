@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from qc.ir.quant.spec import Granularity, PerBlock, PerChannel, PerTensor, TwoLevelBlock
 
-from . import defs
-from .errors import ArgumentError
+from .. import defs
+from ..errors import ArgumentError
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from qc.ir.executor import Requests
 from qc.runtime import OrtExecutor, open_session, run_session, use_custom_ops
 from qc.runtime.statistics.model import ModelStatistics
 
-from ..missing import MissingAttributesError
-from ..providers import Providers, device_of
-from .deprecation import warn_deprecated
-from .errors import ArgumentError, MissingOptionError, raised_as_in_aimet
+from ...missing import MissingAttributesError
+from ...providers import Providers, device_of
+from ..deprecation import warn_deprecated
+from ..errors import ArgumentError, MissingOptionError, raised_as_in_aimet
 from .quantized_model import Feed, QuantizedModel
 
 

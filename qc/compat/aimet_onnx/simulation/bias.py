@@ -12,7 +12,7 @@ from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, QuantSpe
 from qc.ir.quant_table import Site
 from qc.passes.quantize.quantsim.nodes import Node
 
-from .qc_quantize_op import QcQuantizeOp
+from ..qc_quantize_op import QcQuantizeOp
 from .quantized_model import QuantizedModel
 
 _SUMMING = ("Conv", "ConvTranspose", "Gemm")

@@ -7,9 +7,9 @@ from typing import Any
 
 from qc.ir.quant.spec import PerBlock, PerChannel, PerTensor
 
-from ..missing import MissingAttributesError
-from .defs import QSpec, QuantizationDataType
-from .errors import ArgumentError
+from ...missing import MissingAttributesError
+from ..defs import QSpec, QuantizationDataType
+from ..errors import ArgumentError
 
 
 class QcQuantizeInfo:

@@ -13,8 +13,8 @@ from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding, PerBlock, QuantSpec
 from qc.passes.encodings.from_model import once
 
-from .defs import TfEncoding
-from .errors import ArgumentError
+from ..defs import TfEncoding
+from ..errors import ArgumentError
 
 _ROUNDING = 1e-6  # what a float32 scale moves the ends of a grid by, relatively
 
