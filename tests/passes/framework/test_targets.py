@@ -249,9 +249,11 @@ def test_a_target_that_extends_what_is_none(tmp_path: Path, text: str, said: str
 
 
 def test_the_documented_targets_can_be_read(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
+    own, page = (
+        (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("own-target.md", "targets.md")
+    )
     path, targets = tmp_path / "mine.toml", {}
-    for part in page.split("```toml\n")[1:]:
+    for part in own.split("```toml\n")[1:]:
         path.write_text(part.partition("```")[0])
         targets[load_target(str(path)).name] = load_target(str(path))
     assert list(targets) == ["device", "mine"] and targets["mine"].region_rule("conv_silu") is not None

@@ -99,8 +99,8 @@ def test_the_target_of_the_guide(qc) -> None:
 
 # Pages whose commands are run, in an order in which each finds the files that it reads.
 PAGES = (
-    *("command-line", "aimet-configurations", "calibration", "debugging", "comparing", "speed"),
-    *("recipes", "simulation", "encodings", "looking"),
+    *("command-line", "aimet-configurations", "calibration", "debugging", "comparing"),
+    *("checking", "speed", "recipes", "simulation", "encodings", "looking"),
 )
 
 
@@ -114,7 +114,7 @@ def documented_commands() -> list[str]:
 
 
 def documented_files() -> dict[str, str]:
-    text = documentation(*PAGES, "targets")
+    text = documentation(*PAGES, "own-target")
     return dict(re.findall(r"A file `(\w+\.\w+)`.*?```(?:toml|python)\n(.*?)```", text, re.DOTALL))
 
 
