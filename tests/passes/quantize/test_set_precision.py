@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import ModelProto
-from support.folders import ROOT
 from support.machine import needs_exact_sums
 from support.models import parse, random_feeds
 from support.pipelines import PLACE, apply, run_model
 from support.placement import of_value, of_weight, value
 
 import qc
-from qc.cli import main
 from qc.ir.errors import UsageError
 from qc.ir.journal import RESPEC
 from qc.ir.model import Model
@@ -394,57 +389,3 @@ def test_files_that_are_wrong(network: ModelProto, tmp_path: Path, text: str | N
     with pytest.raises(UsageError) as caught:
         qc.compile(network, "w8a8", precision=path)
     assert sentence in str(caught.value) and "r.toml" in str(caught.value)
-
-
-# -- the page -----------------------------------------------------------------------------------------
-
-PAGE = ROOT / "docs/precision.md"
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-
-
-@pytest.fixture
-def folder(network: ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that holds what the page takes for granted; the current one."""
-    monkeypatch.chdir(tmp_path)
-    model = ModelProto()
-    model.CopyFrom(network)
-    model.graph.node[0].name, model.graph.node[-1].name = "conv1", "fc"
-    model.graph.node[0].input[1] = model.graph.initializer[0].name = "conv1.weight"
-    onnx.save(model, "model.onnx")
-    feeds = random_feeds(model, 4)
-    np.savez("calibration.npz", x=np.stack([feed["x"] for feed in feeds]))
-    (tmp_path / "precision.toml").write_text(blocks("toml")[0])
-    context = apply(f"{PLACE},calibrate,to-encodings", model, "ort-cpu", feeds)[1]
-    (tmp_path / "adaround.encodings").write_text(str(context.artifacts["encodings"].payload))
-    return tmp_path
-
-
-def test_the_script_of_the_page(folder: Path) -> None:
-    (script,) = blocks("python")
-    names: dict[str, object] = {"feeds": random_feeds(onnx.load("model.onnx"), 4)}
-    exec(compile(script, "script", "exec"), names)
-    assert names["outputs"][0].shape == (2, 5)  # type: ignore[index]
-    assert {"Cast", "QuantizeLinear"} <= {node.op_type for node in onnx.load("mixed.onnx").graph.node}
-
-
-COMMANDS = [
-    line
-    for block in blocks("sh")
-    for line in re.sub(r"\n    ", " ", block).splitlines()
-    if line.startswith("qc")
-]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_commands_of_the_page(command: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    words = shlex.split(command, comments=True)
-    assert main([*words[1:], "--no-reproducer"] if "why" not in words else words[1:]) == 0
-    said = capfd.readouterr()
-    if "why" in words:
-        assert "asked by --set 'Conv=w4'" in said.out
-    else:
-        made = words[words.index("-o") + 1] if "-o" in words else "model.q.onnx"
-        assert (folder / made).exists()
