@@ -29,7 +29,7 @@ from typing import Any
 import click
 import numpy as np
 import onnx
-from accuracy import HERE, load_tasks, models_option
+from models.labelled import RESULTS, load_tasks, models_option
 from rivals.aimet_combinations import compare_all
 from rivals.aimet_process import Aimet, Answer, Feed
 from rivals.aimet_ties import defects_of, ties_of
@@ -198,7 +198,7 @@ def main(
 
 def _compare(name: str, config: str, path: Path, feeds: list[Feed], aimet: Aimet, verbose: bool) -> bool:
     """Prints the line of a model; whether there is a difference that nothing explains."""
-    theirs = of_aimet(aimet, path, config, feeds, HERE / "results")
+    theirs = of_aimet(aimet, path, config, feeds, RESULTS)
     if theirs.error:
         click.echo(f"{name:22} {config:8} AIMET fails: {theirs.error.splitlines()[0][:120]}")
         return False

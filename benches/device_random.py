@@ -3,7 +3,7 @@
     python benches/device_random.py --on openvino --networks 1000
     python benches/device_random.py --on openvino --networks 1000 --free-batch
 
-Every network (graphs/drawn_networks.py) is compiled for the device's target and run by the device and by ONNX
+Every network (models/drawn_networks.py) is compiled for the device's target and run by the device and by ONNX
 Runtime without optimizations. A network is wrong if an output has less than 30 dB to the one of ONNX Runtime,
 and at least 3 dB less than quantization leaves of the float output. What the device cannot open, or computes
 wrongly, in float, is left out. With a free batch they are calibrated with 7 elements and run 40. Prints a
@@ -18,7 +18,7 @@ from collections import Counter
 import click
 import numpy as np
 import onnxruntime
-from graphs.drawn_networks import DrawnNetwork
+from models.drawn_networks import DrawnNetwork
 from onnx import ModelProto
 from rich.console import Console
 from rich.progress import track

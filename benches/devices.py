@@ -28,7 +28,7 @@ from typing import Any
 import click
 import numpy as np
 import onnx
-from accuracy import load_tasks, models_option
+from models.labelled import load_tasks, models_option
 from rich.console import Console
 from rich.table import Table
 from rivals import nncf_process

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from accuracy import SAMPLING_ERROR, Cache, evaluate, load_tasks, models_option
+from models.labelled import RESULTS, SAMPLING_ERROR, Cache, evaluate, load_tasks, models_option
 from rich.console import Console
 from rich.table import Table
 
@@ -51,7 +51,7 @@ from qc.auto.trial import weight_bits
 from qc.passes.framework.target import load_target
 from qc.runtime import load_data, model_inputs
 
-CACHE = Path(__file__).parent / "results" / "mixed_precision.json"
+CACHE = RESULTS / "mixed_precision.json"
 COSTS: tuple[Cost, ...] = ("size", "operations")
 TASKS = ("cifar_mobilenetv2", "ocr_rec_v6t")
 UNIFORM = ("w4a8", "w8a8", "w8a16")

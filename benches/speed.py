@@ -6,7 +6,7 @@
 
 The models run in turns, so that all see the same machine, and medians are compared. With one thread, time is
 the processor time of the process, which other programs on the machine disturb less than the clock; with more
-it is the clock. The networks have the shapes of the real ones, and random weights (graphs/networks.py).
+it is the clock. The networks have the shapes of the real ones, and random weights (models/networks.py).
 Calibration is timed per sample: min-max, and with the histograms that all other schemes are computed from.
 With a Python that has aimet-onnx, AIMET's simulation and calibration are measured, too.
 Ends with exit code 1 above a limit; the limits are for one thread.
@@ -26,7 +26,7 @@ from pathlib import Path
 import click
 import numpy as np
 import onnx
-from graphs.networks import NETWORKS, feeds
+from models.networks import NETWORKS, feeds
 from rich.console import Console
 from rich.table import Table
 

@@ -34,7 +34,7 @@ PASSES = (
     ],
 )
 def test_the_networks_run_in_integers(name: str, integer: dict[str, int]) -> None:
-    networks = import_bench("graphs.networks")
+    networks = import_bench("models.networks")
     model = networks.NETWORKS[name]()
     passes = PASSES.replace("insert-quantizers", "insert-quantizers{slower=integer}")
     compiled = qc_package.compile(model, passes, data=list(networks.feeds(1)))
@@ -49,7 +49,7 @@ def test_the_networks_run_in_integers(name: str, integer: dict[str, int]) -> Non
 
 
 def test_products_of_probabilities_are_in_float_where_they_take_no_longer() -> None:
-    networks = import_bench("graphs.networks")
+    networks = import_bench("models.networks")
     compiled = qc_package.compile(networks.NETWORKS["vit"](), PASSES, data=list(networks.feeds(1)))
     check = qc_package.check(compiled.model)
     done = Counter(op.op_type for op in check.counted if op.runs == "integer")

@@ -12,7 +12,7 @@ _BENCHES = str(ROOT / "benches")
 
 
 def import_bench(name: str) -> ModuleType:
-    """A module by its name, such as ``graphs.networks``."""
+    """A module by its name, such as ``models.networks``."""
     sys.path.insert(0, _BENCHES)
     try:
         return importlib.import_module(name)

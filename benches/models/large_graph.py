@@ -1,11 +1,13 @@
-"""Transformers of any number of ops with tiny shared weights, to measure what grows with the graph.
+"""Graphs of any number of ops, to measure what grows with them: chains, and transformers with tiny weights.
 
-The blocks are written out as TorchScript exports them: LayerNorm in nine ops, GELU by Erf in five, attention
-with three projections, scale, additive mask and Softmax. All blocks read the same few weights, so those have
-thousands of readers, and the model stays small beside its nodes. ONNX Runtime can run it.
+The blocks of these are written out as TorchScript exports them: LayerNorm in nine ops, GELU by Erf in five,
+attention with three projections, scale, additive mask and Softmax. All blocks read the same few weights, so
+those have thousands of readers, and the model stays small beside its nodes. ONNX Runtime can run it.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 import onnx
@@ -96,3 +98,14 @@ def model_of_blocks(builder: LargeTransformer, blocks: int) -> onnx.ModelProto:
     )
     graph = helper.make_graph(builder.nodes, "transformer", [given, mask], [result], builder.weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
+
+
+def chain(length: int, consumers: int = 1) -> onnx.ModelProto:
+    """Ops in a row, and then some that all read the last one."""
+    names = ["x", *(f"v{i}" for i in range(length))]
+    nodes = [helper.make_node("Relu", [a], [b]) for a, b in itertools.pairwise(names)]
+    results = [f"y{i}" for i in range(consumers)]
+    nodes += [helper.make_node("Sigmoid", [names[-1]], [name]) for name in results]
+    given, *made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", *results))
+    graph = helper.make_graph(nodes, "chain", [given], made)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
