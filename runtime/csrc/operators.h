@@ -342,7 +342,12 @@ Operators operators_of(const ort::Api& api) {
   return operators;
 }
 
+// Runs tasks on the threads of the session. The first exception is kept and thrown again by the caller,
+// because it may not pass through the thread pool.
+TaskRunner session_threads(const ort::Api& api, const ort::KernelContext* context);
+
 Operators cpu_operators(const ort::Api& api);
-Operators cuda_operators(const ort::Api& api);  // only in the library for CUDA
+Operators requantize_operators(const ort::Api& api);  // of those on the CPU
+Operators cuda_operators(const ort::Api& api);        // only in the library for CUDA
 
 }  // namespace qc

@@ -159,6 +159,7 @@ def test_the_official_header_agrees() -> None:
         "-DQC_OFFICIAL_ORT_HEADERS",
         f"-I{os.environ['QC_ORT_INCLUDE_DIR']}",
         str(SOURCES / "custom_ops.cpp"),
+        str(SOURCES / "requantize_ops.cpp"),
     ]
     done = subprocess.run(compiler, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
