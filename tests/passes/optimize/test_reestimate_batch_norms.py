@@ -37,9 +37,9 @@ NETWORK = """g (float[4, 3, 8, 8] x) => (float[4, 2, 8, 8] y)
 
 
 def reestimated(
-    source: onnx.ModelProto, feeds: Feeds, last: str = ",reestimate-batch-norms", target: str = "npu"
+    source: onnx.ModelProto, feeds: Feeds, last: str = ",reestimate-batch-norms"
 ) -> tuple[Model, PassContext]:
-    return apply(f"{INT4},calibrate{last},to-simulation", source, target, feeds)[:2]
+    return apply(f"{INT4},calibrate{last},to-simulation", source, "npu", feeds)[:2]
 
 
 def moments(model: onnx.ModelProto, feeds: Feeds, name: str) -> np.ndarray:

@@ -44,7 +44,7 @@ def spectrogram() -> ModelProto:
     return model
 
 
-def tones(count: int = 8) -> list[dict[str, np.ndarray]]:
+def tones() -> list[dict[str, np.ndarray]]:
     """Loud low tones, and high ones that are a thousand times quieter."""
     rng = np.random.default_rng(0)
     time = np.arange(40 * 64).reshape(1, 40, 64) / 64
@@ -55,7 +55,7 @@ def tones(count: int = 8) -> list[dict[str, np.ndarray]]:
                 + 1e-3 * np.sin(2 * np.pi * rng.uniform(15, 30) * time)
             ).astype(np.float32)
         }
-        for _ in range(count)
+        for _ in range(8)
     ]
 
 

@@ -93,11 +93,11 @@ def test_careless_text(tokenizer: Path, tmp_path: Path) -> None:
 # Audio
 
 
-def write_wave(path: Path, frames: np.ndarray, width: int, rate: int = 8000) -> None:
+def write_wave(path: Path, frames: np.ndarray, width: int) -> None:
     with wave.open(str(path), "wb") as file:
         file.setnchannels(frames.shape[1])
         file.setsampwidth(width)
-        file.setframerate(rate)
+        file.setframerate(8000)
         codes = frames.astype("<i4") if width != 1 else (frames + 128).astype(np.uint8)
         file.writeframes(codes.reshape(-1, 1).view(np.uint8).reshape(-1, codes.itemsize)[:, :width].tobytes())
 

@@ -59,12 +59,12 @@ def feeds() -> list[dict[str, np.ndarray]]:
     return [{"x": rng.normal(shift, 1, 1000).astype(np.float32)} for shift in (-1, 1, 0.5)]
 
 
-def observer(provider: str, requests: Requests, strict: bool = True) -> Observer:
+def observer(provider: str, requests: Requests) -> Observer:
     observed, groups = add_observers(model(), asked_of(requests))
     carried = [group.names["histogram"] for group in groups if "histogram" in group.names]
     carry_histograms(observed, carried)
     session = open_session(observed, threads=1, provider=provider)
-    return Observer(session, groups, asked_of(requests), strict, False, carried)
+    return Observer(session, groups, asked_of(requests), strict=True, identify=False, carried=carried)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

@@ -67,11 +67,11 @@ def residual(channels: int = 16) -> ModelProto:
     return net.model(net.conv(y, channels, channels))
 
 
-def downsampled(shortcut_pad: int = 0) -> ModelProto:
+def downsampled() -> ModelProto:
     net = Net(16, 9)
     x = net.round(net.conv("x", 16, 16, 3, 1, 1))
     main = net.round(net.conv(x, 16, 32, 3, 2, 1))
-    side = net.round(net.conv(x, 16, 32, 1, 2, shortcut_pad))
+    side = net.round(net.conv(x, 16, 32, 1, 2, 0))
     return net.model(net.conv(net.round(net.op("Add", main, side)), 32, 16))
 
 
