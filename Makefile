@@ -26,6 +26,8 @@ fuzz: $(VENV)/.dev
 lint: $(VENV)/.dev build/package
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	find runtime tests examples -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' | \
+		xargs $(BIN)/clang-format --dry-run --Werror
 	cd build/package && $(abspath $(BIN))/mypy --config-file $(CURDIR)/pyproject.toml -p qc
 
 # The package as an installation has it, for tools that read the sources.
@@ -85,7 +87,8 @@ $(VENV)/.demo-ocr: $(VENV)/pyvenv.cfg $(NATIVE)
 # and the bench. An environment of its own has the ONNX Runtime, the compiler and the checker that are for CUDA.
 GPU       := $(VENV)-gpu
 GPU_TOOLS := $(abspath $(GPU))/lib/python3*/site-packages/nvidia/cu*/bin
-GPU_TESTS := $(addprefix tests/runtime/test_,custom_ops.py observe_op.py device_sums.py providers.py)
+GPU_TESTS := $(addprefix tests/runtime/,csrc/test_custom_ops.py csrc/test_observe_op.py \
+	executors/test_device_sums.py sessions/test_providers.py)
 
 gpu-test: gpu-kernels gpu-memory gpu-tensorrt gpu-bench
 
@@ -97,7 +100,7 @@ gpu-memory: $(GPU)/.gpu
 		$(GPU)/bin/python -m pytest -k 'cuda and not host' $(GPU_TESTS)
 
 gpu-tensorrt: $(GPU)/.gpu
-	$(GPU)/bin/python -m pytest -rs tests/runtime/test_tensorrt.py
+	$(GPU)/bin/python -m pytest -rs tests/runtime/devices/test_tensorrt.py
 
 gpu-bench: $(GPU)/.gpu
 	nvidia-smi --query-gpu=name,driver_version --format=csv

@@ -16,102 +16,24 @@ model ("only qc"). Ends with exit code 1 if qc is worse anywhere.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import json
 import logging
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 import onnx
-import onnx.version_converter
 import onnxruntime
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-from onnxruntime.quantization.shape_inference import quant_pre_process
+from models.labelled import RESULTS, SAMPLING_ERROR, Cache, evaluate, load_tasks, models_option
 from rich.console import Console
 from rich.table import Table
+from rivals.onnxruntime_static import prepare, quantize_ort
 
-HERE = Path(__file__).parent
-CACHE = HERE / "results" / "accuracy.json"
+CACHE = RESULTS / "accuracy.json"
 SOME = ["Conv", "MatMul"]
 BASELINES = ("ORT all", "ORT some")
 COLUMNS = ("float", *BASELINES, "qc")
-
-# By the beginning of a task's name: what the choice of samples alone may change. The first three are given
-# with the models, the others are estimates from the number of samples.
-SAMPLING_ERROR = {
-    "digits": 0.012,
-    "cifar": 0.007,
-    "magika": 0.005,
-    "silero": 0.005,
-    "ocr_rec": 0.003,
-    "ocr_det": 0.015,
-    "minilm": 0.02,
-}
-
-# Of all benches that score real models.
-models_option = click.option(
-    "--models",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=HERE.parent.parent / "shared" / "models",
-    envvar="QC_BENCH_MODELS",
-    help="The folder with score.py, data/ and models/.",
-)
-
-Feed = dict[str, np.ndarray]
-
-
-class Reader(CalibrationDataReader):  # type: ignore[misc]
-    """Feeds as ONNX Runtime's quantizer wants them."""
-
-    def __init__(self, feeds: Iterable[Feed]) -> None:
-        self.feeds = iter(feeds)
-
-    def get_next(self) -> Feed | None:
-        return next(self.feeds, None)
-
-
-class Cache:
-    """Scores that were measured before, in a JSON file that is written after every new one."""
-
-    def __init__(self, path: Path, fresh: bool) -> None:
-        self.path = path
-        self.entries: dict[str, Any] = {}
-        if path.is_file() and not fresh:
-            self.entries = json.loads(path.read_text(encoding="utf-8"))
-
-    def get(self, key: str, measure: Callable[[], Any]) -> Any:
-        """The value of ``key``, measured if it is not known."""
-        if key not in self.entries:
-            self.entries[key] = measure()
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(json.dumps(self.entries, indent=1, sort_keys=True), encoding="utf-8")
-        return self.entries[key]
-
-
-def load_tasks(folder: Path) -> dict[str, Any]:
-    """The TASKS of ``score.py`` in ``folder``."""
-    spec = importlib.util.spec_from_file_location("score", folder / "score.py")
-    if spec is None or spec.loader is None or not (folder / "score.py").is_file():
-        raise click.ClickException(
-            f"there is no score.py in {folder}; name the folder of the models with --models"
-        )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return dict(module.TASKS)
-
-
-def evaluate(task: Any, model: Path | onnx.ModelProto) -> float:
-    """The score of ``task`` with ``model`` run by ONNX Runtime."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    source = str(model) if isinstance(model, Path) else model.SerializeToString()
-    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-    return float(task.evaluate(lambda feed: session.run(None, feed))[task.metric])
 
 
 def evaluate_ort(task: Any, model: Path, operators: list[str] | None) -> float | str:
@@ -132,36 +54,6 @@ def evaluate_ort(task: Any, model: Path, operators: list[str] | None) -> float |
             except Exception as error:  # ONNX Runtime's quantizer ends in errors of many kinds
                 failure = f"fails ({type(error).__name__})"
     return failure
-
-
-def prepare(model: Path, folder: Path, preprocess: bool) -> Path:
-    """Raises the opset to 13, which per-channel QDQ needs, and applies ONNX Runtime's own preprocessing.
-
-    The preprocessing is what its documentation recommends; on some models only going without it works.
-    """
-    raised, prepared = folder / "raised.onnx", folder / "prepared.onnx"
-    proto = onnx.load(model)
-    if any(entry.domain == "" and entry.version < 13 for entry in proto.opset_import):
-        onnx.save(onnx.version_converter.convert_version(proto, 13), raised)
-        model = raised
-    if not preprocess:
-        return model
-    quant_pre_process(str(model), str(prepared), skip_symbolic_shape=True)
-    return prepared
-
-
-def quantize_ort(task: Any, model: Path, output: Path, operators: list[str] | None) -> None:
-    """Runs ``quantize_static``: int8 weights per channel and int8 activations, min-max, QDQ."""
-    quantize_static(
-        str(model),
-        str(output),
-        Reader(task.calib()),
-        quant_format=QuantFormat.QDQ,
-        op_types_to_quantize=operators,
-        per_channel=True,
-        activation_type=QuantType.QInt8,
-        weight_type=QuantType.QInt8,
-    )
 
 
 def evaluate_qc(task: Any, model: Path) -> float | str:

@@ -11,7 +11,7 @@ granularity, number of scales, scales to float32 rounding, offsets, and which te
 difference counts as documented if the remark of qc about the tensor names the defect of AIMET behind it (see
 docs/aimet-differences.md). Ends with exit code 1 if there is any other. With ``--combinations`` small models,
 one for each kind of operator (or those that are named), are compared in every setting and every form; see
-``aimet_combinations.py``.
+``rivals/aimet_combinations.py``.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from typing import Any
 import click
 import numpy as np
 import onnx
-from accuracy import HERE, load_tasks, models_option
-from aimet_combinations import compare_all
-from aimet_process import Aimet, Answer, Feed
-from aimet_ties import defects_of, ties_of
+from models.labelled import RESULTS, load_tasks, models_option
+from rivals.aimet_combinations import compare_all
+from rivals.aimet_process import Aimet, Answer, Feed
+from rivals.aimet_ties import defects_of, ties_of
 
 import qc
 from qc.ir.model import Model
@@ -198,7 +198,7 @@ def main(
 
 def _compare(name: str, config: str, path: Path, feeds: list[Feed], aimet: Aimet, verbose: bool) -> bool:
     """Prints the line of a model; whether there is a difference that nothing explains."""
-    theirs = of_aimet(aimet, path, config, feeds, HERE / "results")
+    theirs = of_aimet(aimet, path, config, feeds, RESULTS)
     if theirs.error:
         click.echo(f"{name:22} {config:8} AIMET fails: {theirs.error.splitlines()[0][:120]}")
         return False

@@ -20,8 +20,8 @@ import click
 import numpy as np
 import onnx
 from aimet_parity import TOLERANCE, Difference, differences
-from aimet_process import Aimet, Feed
 from onnx import ModelProto, helper, numpy_helper
+from rivals.aimet_process import Aimet, Feed
 
 from qc.compat.aimet_onnx import QuantizationSimModel
 from qc.passes.encodings import dump_encodings

@@ -9,8 +9,8 @@ itself, what the tests import: torch, torchvision, pytest, pytest-timeout, onnxs
 onnxruntime-extensions. There ``aimet_onnx`` is qc's layer (``qc.compat.aimet_onnx.install``).
 
 What counts are the tests that AIMET itself passes. Left out are those that end at a name that is private to
-AIMET, and those that ``aimet_suite.toml`` lists, each with the reason. Ends with exit code 1 if qc passes
-less than 97 % of the others.
+AIMET, and those that ``rivals/aimet_suite.toml`` lists, each with the reason. Ends with exit code 1 if qc
+passes less than 97 % of the others.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def outcomes_of(path: Path, suite: Path, python: str, on_qc: bool, forms: int = 
                 "-p",
                 "no:cacheprovider",
                 "-p",
-                "aimet_suite_plugin",
+                "rivals.aimet_suite_plugin",
                 f"--timeout={SECONDS_PER_TEST}",
             ]
             command = [python, "-m", "pytest", *options, "--rootdir", str(suite), str(path), *done]
@@ -121,7 +121,7 @@ def outcomes_of(path: Path, suite: Path, python: str, on_qc: bool, forms: int = 
 
 def reasons() -> list[tuple[Sequence[str], str]]:
     """The tests that qc does not pass on purpose, as patterns, and why."""
-    with (HERE / "aimet_suite.toml").open("rb") as file:
+    with (HERE / "rivals" / "aimet_suite.toml").open("rb") as file:
         return [(group["tests"], group["reason"]) for group in tomllib.load(file)["group"]]
 
 

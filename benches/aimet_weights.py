@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 import numpy as np
 import onnx
-from aimet_process import Aimet
 from onnx import ModelProto, numpy_helper
+from rivals.aimet_process import Aimet
 
 from qc.compat.aimet_onnx import QuantizationSimModel, apply_adaround, apply_seq_mse
 from qc.runtime import open_session

@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-import nncf_process
 import onnx
-from accuracy import Cache, evaluate, load_tasks, models_option, prepare, quantize_ort
+from models.labelled import RESULTS, Cache, evaluate, load_tasks, models_option
 from rich.console import Console
 from rich.table import Table
+from rivals import nncf_process
+from rivals.onnxruntime_static import prepare, quantize_ort
 from rounding import beside
 
 import qc
@@ -36,7 +37,7 @@ from qc.auto.trial import weight_bits
 from qc.runtime import OpenModel, load_data, model_inputs
 from qc.runtime.speed.latency import pinned_processors, time_in_turns
 
-CACHE = Path(__file__).parent / "results" / "auto.json"
+CACHE = RESULTS / "auto.json"
 MAX_DROP = {8: 0.01, 4: 0.02}
 MAX_GROWTH = {8: 0.03, 4: 0.10}  # of a perplexity
 LEAST_SHARE = 0.95

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 import onnx
-from accuracy import evaluate, load_tasks, models_option
+from models.labelled import evaluate, load_tasks, models_option
 from rich.console import Console
 from rich.table import Table
 

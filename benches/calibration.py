@@ -14,9 +14,9 @@ import time
 
 import click
 import numpy as np
+from models.large_graph import chain
 from rich.console import Console
 from rich.table import Table
-from scale import chain
 
 from qc.ir.executor import Observation
 from qc.runtime import OrtExecutor

@@ -6,7 +6,7 @@ The first table has the time of each operator on a tensor, and its ratio to a fl
 which reads and writes the tensor once and does nothing else, so it is as long as a copy. The second table has
 ratios to the float model; inputs and outputs stay on the GPU, but for those of calibration. Everything runs
 in turns, and medians of the clock are compared. The networks have the shapes of the real ones and random
-weights (see networks.py). Ends with exit code 1 above the limit, and 2 where CUDA cannot be used.
+weights (see models/networks.py). Ends with exit code 1 above the limit, and 2 where CUDA cannot be used.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
-import networks
 import numpy as np
 import onnx
 import onnxruntime as ort
-from networks import NETWORKS, feeds
+from models import networks
+from models.networks import NETWORKS, feeds
 from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 from rich.table import Table

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import click
 import numpy as np
-from device_kinds import KINDS
-from one_op import OneOp
+from models.device_kinds import KINDS
+from models.one_op import OneOp
 from onnx import ModelProto, numpy_helper
 from rich.console import Console
 from rich.table import Table

@@ -16,8 +16,8 @@ from typing import Any
 
 import click
 import numpy as np
-from accuracy import load_tasks, models_option
 from devices import whole_samples, with_fixed_lengths
+from models.labelled import load_tasks, models_option
 from onnx import ModelProto, numpy_helper
 from rich.console import Console
 from rich.table import Table

@@ -3,7 +3,7 @@
     python benches/device_random.py --on openvino --networks 1000
     python benches/device_random.py --on openvino --networks 1000 --free-batch
 
-Every network (``drawn_networks.py``) is compiled for the device's target and run by the device and by ONNX
+Every network (models/drawn_networks.py) is compiled for the device's target and run by the device and by ONNX
 Runtime without optimizations. A network is wrong if an output has less than 30 dB to the one of ONNX Runtime,
 and at least 3 dB less than quantization leaves of the float output. What the device cannot open, or computes
 wrongly, in float, is left out. With a free batch they are calibrated with 7 elements and run 40. Prints a
@@ -18,7 +18,7 @@ from collections import Counter
 import click
 import numpy as np
 import onnxruntime
-from drawn_networks import Drawing
+from models.drawn_networks import DrawnNetwork
 from onnx import ModelProto
 from rich.console import Console
 from rich.progress import track
@@ -68,13 +68,13 @@ def is_right(wanted: Outputs, found: Outputs, floats: Outputs) -> bool:
     )
 
 
-def verdict(device: str, pipeline: str, drawing: Drawing) -> str:
+def verdict(device: str, pipeline: str, network: DrawnNetwork) -> str:
     """``right``, ``wrong``, why it is refused, or ``left out``."""
-    model, (feed,) = drawing.model(), drawing.feeds(1, drawing.free and RUN)
+    model, (feed,) = network.model(), network.feeds(1, network.free and RUN)
     floats = by_runtime(model, feed)
     if not all(np.isfinite(one).all() for one in floats):
         return "left out"
-    data = drawing.feeds(FEEDS)
+    data = network.feeds(FEEDS)
     try:
         compiled = qc.compile(model, pipeline, target=device, data=data, threads=1, allow_unquantized=True)
         found = by_device(device, compiled.model, feed)
@@ -84,9 +84,9 @@ def verdict(device: str, pipeline: str, drawing: Drawing) -> str:
     return "right" if is_right(wanted, found, floats) else "wrong"
 
 
-def is_right_in_float(device: str, drawing: Drawing) -> bool:
+def is_right_in_float(device: str, network: DrawnNetwork) -> bool:
     """Whether a device computes the float model."""
-    model, (feed,) = drawing.model(), drawing.feeds(1, drawing.free and RUN)
+    model, (feed,) = network.model(), network.feeds(1, network.free and RUN)
     try:
         found = by_device(device, model, feed)
     except QcError:
@@ -105,12 +105,12 @@ def main(device: str, pipeline: str, networks: int, first: int, free_batch: bool
     batch = CALIBRATED if free_batch else 0
     console, counts = Console(width=200), Counter[str]()
     for number in track(range(first, first + networks), "networks", console=console, transient=True):
-        found = verdict(device, pipeline, Drawing(number, batch))
-        if found not in ("right", "left out") and not is_right_in_float(device, Drawing(number, batch)):
+        found = verdict(device, pipeline, DrawnNetwork(number, batch))
+        if found not in ("right", "left out") and not is_right_in_float(device, DrawnNetwork(number, batch)):
             found = "left out"
         counts[found.split(":")[0]] += 1
         if found.startswith(("refused", "wrong")):
-            ops = " ".join(node.op_type for node in Drawing(number, batch).model().graph.node)
+            ops = " ".join(node.op_type for node in DrawnNetwork(number, batch).model().graph.node)
             console.print(f"{number}: {found[:120]}  ({ops})")
     console.print(", ".join(f"{count} {found}" for found, count in sorted(counts.items())))
     sys.exit(1 if counts["refused"] or counts["wrong"] else 0)

@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-import nncf_process
 import numpy as np
 import onnx
-from accuracy import load_tasks, models_option
+from models.labelled import load_tasks, models_option
 from rich.console import Console
 from rich.table import Table
+from rivals import nncf_process
 
 import qc
 from qc.ir.errors import QcError

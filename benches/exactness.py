@@ -23,7 +23,7 @@ from pathlib import Path
 import click
 import numpy as np
 import onnx
-from networks import NETWORKS, feeds
+from models.networks import NETWORKS, feeds
 from onnx import ModelProto, NodeProto, helper
 from rich.console import Console
 from rich.table import Table

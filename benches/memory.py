@@ -21,7 +21,7 @@ LIMIT = 1.05
 
 def measure(network: str, samples: int) -> float:
     """Quantizes in this very process; the peak resident size in MB."""
-    from networks import NETWORKS, feeds
+    from models.networks import NETWORKS, feeds
 
     import qc
 

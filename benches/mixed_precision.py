@@ -12,7 +12,7 @@ rival; each is compiled for the target, and its model as it is written scored by
 nothing was chosen on.
 
 Rivals are W4A8, W8A8 and, where the target has 16 bits, W8A16 as the pipelines of these names make them,
-and what ``aimet_mixed.py`` chooses from the same candidates: of its simulation, since AIMET writes no
+and what ``rivals/aimet_mixed.py`` chooses from the same candidates: of its simulation, since AIMET writes no
 integer model; it takes long, and is kept in ``benches/results``. A rival is matched in a cost if a point
 costs no more and has its score, but for the sampling error of the task. The last column says in which costs
 it is. Seconds are by the clock: of a point, what compiling it takes behind those before, which leave what
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from accuracy import SAMPLING_ERROR, Cache, evaluate, load_tasks, models_option
+from models.labelled import RESULTS, SAMPLING_ERROR, Cache, evaluate, load_tasks, models_option
 from rich.console import Console
 from rich.table import Table
 
@@ -51,7 +51,7 @@ from qc.auto.trial import weight_bits
 from qc.passes.framework.target import load_target
 from qc.runtime import load_data, model_inputs
 
-CACHE = Path(__file__).parent / "results" / "mixed_precision.json"
+CACHE = RESULTS / "mixed_precision.json"
 COSTS: tuple[Cost, ...] = ("size", "operations")
 TASKS = ("cifar_mobilenetv2", "ocr_rec_v6t")
 UNIFORM = ("w4a8", "w8a8", "w8a16")
@@ -113,8 +113,8 @@ class Job:
             yield Row("uniform", precision, costs, evaluate(self.task, made.model), seconds)
 
     def aimet(self, python: str) -> list[Any]:
-        """What AIMET chooses, as ``aimet_mixed.py`` prints it."""
-        script = str(Path(__file__).with_name("aimet_mixed.py"))
+        """What AIMET chooses, as ``rivals/aimet_mixed.py`` prints it."""
+        script = str(Path(__file__).parent / "rivals" / "aimet_mixed.py")
         command = [python, script, str(self.models), self.name, ",".join(self.precisions)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

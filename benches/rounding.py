@@ -33,15 +33,15 @@ from typing import Any
 
 import click
 import numpy as np
-from accuracy import Feed, evaluate, load_tasks, models_option
-from aimet_process import Aimet
+from models.labelled import RESULTS, Feed, evaluate, load_tasks, models_option
 from rich.console import Console
 from rich.table import Table
+from rivals.aimet_process import Aimet
 
 import qc
 from qc.ir.base.files import atomic_write
 
-RESULTS = Path(__file__).parent / "results" / "rounding.json"
+RESULTS = RESULTS / "rounding.json"
 TASKS = (
     "digits",
     "cifar_resnet20",

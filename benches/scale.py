@@ -2,7 +2,7 @@
 
     python benches/scale.py
 
-The graphs are transformers written out op by op (see large_graph.py), and go through the default pipeline.
+The graphs are transformers written out op by op (models/large_graph.py), and go through the default pipeline.
 Calibration is given made-up ranges, so that the lowering has numbers to work with, and does not count. Every
 size is measured in a process of its own. Times are processor time, the best of some rounds: other programs
 on the machine only ever add. Memory is what the process takes more than before the model was lifted, protos
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import itertools
 import json
 import resource
 import subprocess
@@ -28,7 +27,7 @@ from typing import Any
 import click
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from models.large_graph import chain, transformer
 from rich.console import Console
 from rich.table import Table
 
@@ -148,17 +147,6 @@ def measure(path: Path, rounds: int) -> dict[str, float]:
     return times | memory
 
 
-def chain(length: int, consumers: int = 1) -> onnx.ModelProto:
-    """Ops in a row, and then some that all read the last one."""
-    names = ["x", *(f"v{i}" for i in range(length))]
-    nodes = [helper.make_node("Relu", [a], [b]) for a, b in itertools.pairwise(names)]
-    results = [f"y{i}" for i in range(consumers)]
-    nodes += [helper.make_node("Sigmoid", [names[-1]], [name]) for name in results]
-    given, *made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", *results))
-    graph = helper.make_graph(nodes, "chain", [given], made)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
 def rewire() -> float:
     """Seconds to let all consumers of one value read another one."""
     from qc.ir import lift
@@ -194,7 +182,6 @@ def deep() -> float:
 
 def measured(size: int, rounds: int) -> dict[str, float]:
     """Runs :func:`measure` in a process of its own."""
-    from large_graph import transformer
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"

@@ -4,7 +4,7 @@
     python benches/search.py --ops 100000 --layers 24
 
 Activations: the pass calibrate with the method mse, to the same pass with percentiles, which reads the same
-histograms and searches nothing; on a transformer written out op by op (large_graph.py), where what is
+histograms and searches nothing; on a transformer written out op by op (models/large_graph.py), where what is
 called for each tensor counts, and on one with the shapes of a language model, where histograms are full.
 Weights: the search over 31 grids for each scale, to rounding the weight once; and the whole of W4A8 on the
 language model, to the same pipeline without any search. Times are processor time with one thread. Ends with
@@ -23,8 +23,8 @@ from typing import Any
 import click
 import numpy as np
 import onnx
-from large_graph import transformer
-from networks import Builder
+from models.large_graph import transformer
+from models.networks import Builder
 from onnx import TensorProto, helper
 from rich.console import Console
 from rich.table import Table

@@ -29,7 +29,7 @@ PREPARE += ",annotate-per-channel,tie-quantizers,calibrate"
 
 def measure(blocks: int, samples: int) -> dict[str, float]:
     """Seconds of the pass and the peak of this process in MB."""
-    from large_graph import BATCH, TOKENS, WIDTH, LargeTransformer, model_of_blocks
+    from models.large_graph import BATCH, TOKENS, WIDTH, LargeTransformer, model_of_blocks
     from scale import peak
 
     from qc.ir import lift

@@ -6,9 +6,9 @@
 
 The models run in turns, so that all see the same machine, and medians are compared. With one thread, time is
 the processor time of the process, which other programs on the machine disturb less than the clock; with more
-it is that of the clock. The networks have the shapes of the real ones and random weights (see networks.py).
+it is the clock. The networks have the shapes of the real ones, and random weights (models/networks.py).
 Calibration is timed per sample: min-max, and with the histograms that all other schemes are computed from.
-With a Python that has aimet-onnx, AIMET's simulation and calibration are measured as well (aimet_speed.py).
+With a Python that has aimet-onnx, AIMET's simulation and calibration are measured, too.
 Ends with exit code 1 above a limit; the limits are for one thread.
 """
 
@@ -26,7 +26,7 @@ from pathlib import Path
 import click
 import numpy as np
 import onnx
-from networks import NETWORKS, feeds
+from models.networks import NETWORKS, feeds
 from rich.console import Console
 from rich.table import Table
 
@@ -127,7 +127,7 @@ def measure_aimet(python: str, name: str, threads: int, rounds: int) -> dict[str
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder, "model.onnx")
         onnx.save(NETWORKS[name](), str(model))
-        command = [python, str(HERE / "aimet_speed.py"), str(model), str(threads), str(rounds)]
+        command = [python, str(HERE / "rivals" / "aimet_speed.py"), str(model), str(threads), str(rounds)]
         printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     ratios: dict[str, float] = json.loads(printed.splitlines()[-1])
     return ratios
@@ -135,7 +135,7 @@ def measure_aimet(python: str, name: str, threads: int, rounds: int) -> dict[str
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("names", metavar="[NETWORK]...", nargs=-1, type=click.Choice(list(NETWORKS)))
-@click.option("--rounds", default=21, show_default=True, help="Runs of every model.")
+@click.option("--rounds", type=click.IntRange(2), default=21, show_default=True, help="Runs of every model.")
 @click.option("--threads", multiple=True, default=(1, 2), show_default=True, help="Threads; may be repeated.")
 @click.option("--target", default="ort-cpu", show_default=True, help="What the integers are lowered for.")
 @click.option("--aimet-python", metavar="PYTHON", help="A Python that has aimet-onnx.")

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 
 import click
-from networks import NETWORKS, feeds
+from models.networks import NETWORKS, feeds
 from rich.console import Console
 from rich.table import Table
 

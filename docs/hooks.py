@@ -25,6 +25,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "benches/README.md": "benches.md",
+    "benches/measured.md": "measured.md",
     "examples/README.md": "examples/index.md",
 }
 ROOMS = ("qc", "qc.ir", "qc.patterns", "qc.passes", "qc.runtime")

@@ -11,13 +11,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, TensorProto
+from support.folders import FIXTURES
 from support.pipelines import PLACE, PREPARE, QUANTIZE, check
 
 import qc
 from qc.ir.onnx.lower import serialize
 from qc.runtime import open_session, run_session
 
-FIXTURES = Path(__file__).parent / "fixtures"
 MODEL = FIXTURES / "digits_cnn.onnx"
 # How much accuracy, as a share of all images, each pipeline may lose.
 ALLOWED_LOSS = {"w8a8": 0.01, "w8a16": 0.01, "w4a8": 0.03, "w4a16": 0.03, "fp16": 0.01}

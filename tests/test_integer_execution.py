@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
+from support.folders import FIXTURES
 from support.machine import needs_exact_sums
 from support.pipelines import QUANTIZE
 
 import qc
 from qc.runtime import expose_tensors, open_session, run_session
 
-FIXTURES = Path(__file__).parent / "fixtures"
 _RESTORED = "_DequantizeLinear_Output"
 
 

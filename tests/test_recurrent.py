@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import ModelProto
+from support.folders import FIXTURES
 from support.models import parse
 
 import qc
 from qc.runtime import open_session
 
-FIXTURES = Path(__file__).parent / "fixtures"
 HIDDEN = 64
 
 

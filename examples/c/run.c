@@ -4,9 +4,9 @@
 //     ./run model.q.onnx image logits < pixels.bin
 //     ./run model.simulation.onnx image logits libqc_runtime.so < pixels.bin
 //
-// It reads a picture of 8 by 8 float32 pixels and prints the scores of 10 classes. qc.runtime.library_path() in Python
-// tells where the library of operators is. ONNXRUNTIME is a release for C, not older than the ONNX Runtime that the
-// model was made with, of https://github.com/microsoft/onnxruntime/releases.
+// It reads a picture of 8 by 8 float32 pixels and prints the scores of 10 classes. qc.runtime.library_path()
+// in Python tells where the library of operators is. ONNXRUNTIME is a release for C, not older than the ONNX
+// Runtime that the model was made with, of https://github.com/microsoft/onnxruntime/releases.
 #include <onnxruntime_c_api.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -39,15 +39,9 @@ def _read_entry(name: str, entry: Fields) -> TensorRecord:
     format = _format(entry)
     axis = entry.integer("axis", -64, 63) if "axis" in entry else None
     block_size = entry.integer("block_size", 1, 2**31) if "block_size" in entry else None
-    if "per_channel_float_scale" in entry:
-        integers, scale = entry.block_scales("per_block_int_scale"), entry.scales("per_channel_float_scale")
-        return _two_level(name, entry, format, axis, block_size, integers, scale)
-    if isinstance(entry.required("y_scale"), dict):
-        meta = Fields(entry.get("y_scale"), f"{entry.place}, y_scale")
-        integers, scale = meta.block_scales("x"), meta.scales("x_scale")
-        _check_channel_axis(meta, axis if scale.ndim else None, integers.ndim)
-        meta.finish()
-        return _two_level(name, entry, format, axis, block_size, integers, scale)
+    levels = _two_levels(entry, axis)
+    if levels is not None:
+        return _two_level(name, entry, format, axis, block_size, *levels)
     scale = entry.scales("y_scale")
     if axis is not None and scale.ndim > 1:
         axis = _counted_from_first(entry, axis, scale.ndim)
@@ -76,6 +70,19 @@ def _read_entry(name: str, entry: Fields) -> TensorRecord:
         axis=axis,
         block_size=block_size,
     )
+
+
+def _two_levels(entry: Fields, axis: int | None) -> tuple[np.ndarray, np.ndarray] | None:
+    """The integers of blocks and the scales of channels, in either spelling; None where there are none."""
+    if "per_channel_float_scale" in entry:
+        return entry.block_scales("per_block_int_scale"), entry.scales("per_channel_float_scale")
+    if not isinstance(entry.required("y_scale"), dict):
+        return None
+    nested = Fields(entry.get("y_scale"), f"{entry.place}, y_scale")
+    integers, scale = nested.block_scales("x"), nested.scales("x_scale")
+    _check_channel_axis(nested, axis if scale.ndim else None, integers.ndim)
+    nested.finish()
+    return integers, scale
 
 
 def _two_level(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from qc.rendering.coverage import coverage_document, coverage_summary, unquantiz
 from qc.rendering.terminal import Fact, facts_grid
 from qc.rendering.words import file_size, printable
 from qc.runtime.devices.device import require_installed
-from qc.runtime.devices.known import EMITTING, Emitter
+from qc.runtime.devices.known import EMITTING
 from qc.verdict.measure import Verdict, measure_verdict
 from qc.verdict.words import verdict_facts, verdict_notes, verdict_warnings
 
@@ -49,10 +49,7 @@ def quantize(
     Raises:
         QcError: what :func:`qc.compile` raises, and for files that cannot be written.
     """
-    if wishes.chosen["statistics"] is not None and collecting.jobs is not None:
-        raise UsageError("--jobs is for collecting statistics, which --statistics has; give one of them")
-    if job.quiet and wishes.verbose:
-        raise UsageError("give --quiet or --verbose, not both")
+    _refuse_opposites(job, wishes, collecting)
     output = wishes.output or Path(f"{Path(job.model).stem}.q.onnx")
     console = standard_error()
     others = _others(job, wishes, output)
@@ -74,13 +71,11 @@ def quantize(
         **watch.checks,
         **watch.limit,
     )
-    device = _emitting(wishes, compilation.chosen_target())
+    emit = _emitting(wishes, compilation.chosen_target())
     with reproducing(compilation, folder):
         with RichProgress(console) as progress:
             compiled, *further = _compile(replace(compilation, progress=progress), others.values())
-        if device is not None and wishes.emit is not None:
-            made = device.emit(wishes.emit, compiled.model, base_dir=compiled.ir.base_dir)
-            compiled.artifacts[wishes.emit] = Artifact(wishes.emit, made, device.emitted[wishes.emit])
+        emit(compiled)
         documents = _documents(wishes, watch, compiled)
     instrumentation.show(watch, console, compiled)
     results = {output: compiled, **dict(zip(others, further, strict=True))}
@@ -98,6 +93,14 @@ def quantize(
             _report_other(other)
     for warning in [*compiled.warnings, *verdict_warnings(verdict)]:
         print_warning(warning)
+
+
+def _refuse_opposites(job: Job, wishes: Wishes, collecting: Collecting) -> None:
+    """Raises UsageError for options of which only one can be given."""
+    if wishes.chosen["statistics"] is not None and collecting.jobs is not None:
+        raise UsageError("--jobs is for collecting statistics, which --statistics has; give one of them")
+    if job.quiet and wishes.verbose:
+        raise UsageError("give --quiet or --verbose, not both")
 
 
 def _refuse_float(output: Path, is_quantized: bool, pipeline: Pipeline) -> None:
@@ -133,19 +136,24 @@ def _others(job: Job, wishes: Wishes, output: Path) -> dict[Path, Target]:
     return found
 
 
-def _emitting(wishes: Wishes, target: Target) -> Emitter | None:
-    """The device whose compiler makes what --emit wants; None without."""
-    if wishes.emit is None:
+def _emitting(wishes: Wishes, target: Target) -> Callable[[Compiled], None]:
+    """What lets the compiler of a device make what --emit wants, and adds that to a result."""
+    kind = wishes.emit
+    if kind is None:
         if wishes.device_options:
             raise UsageError("--device-option is for what --emit makes; say what, such as --emit qnn-context")
-        return None
-    device = EMITTING[wishes.emit]
+        return lambda compiled: None
+    device = EMITTING[kind]
     if target.provider != device.provider:
-        raise UsageError(
-            f"--emit {wishes.emit} is of the target {device.name}, and this one is {target.name}"
-        )
+        raise UsageError(f"--emit {kind} is of the target {device.name}, and this one is {target.name}")
     require_installed(device)
-    return device(dict(wishes.device_options))
+    opened = device(dict(wishes.device_options))
+
+    def emit(compiled: Compiled) -> None:
+        made = opened.emit(kind, compiled.model, base_dir=compiled.ir.base_dir)
+        compiled.artifacts[kind] = Artifact(kind, made, device.emitted[kind])
+
+    return emit
 
 
 def _compile(compilation: Compilation, others: Iterable[Target]) -> list[Compiled]:

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "errors.h"
 #include "fake_quantize.h"
 #include "moments.h"
 #include "observe.h"
+#include "squared_error.h"
 
 namespace {
 
@@ -23,12 +23,13 @@ qc::FloatTensor floats_of(const QcTensor& tensor, const char* type) {
   if (name == "float32") return {tensor.data, shape_of(tensor), qc::ElementType::float32};
   if (name == "float16") return {tensor.data, shape_of(tensor), qc::ElementType::float16};
   if (name == "bfloat16") return {tensor.data, shape_of(tensor), qc::ElementType::bfloat16};
-  throw qc::InvalidArgument("Elements of type " + name + " are not supported: use float32, float16 or bfloat16.");
+  throw qc::InvalidArgument("Elements of type " + name +
+                            " are not supported: use float32, float16 or bfloat16.");
 }
 
 qc::QuantizerAttributes attributes_of(const QcQuantizer& quantizer) {
-  return qc::QuantizerAttributes(quantizer.granularity, quantizer.axis, quantizer.block_size, quantizer.rounding,
-                                 quantizer.format);
+  return qc::QuantizerAttributes(quantizer.granularity, quantizer.axis, quantizer.block_size,
+                                 quantizer.rounding, quantizer.format);
 }
 
 qc::Grid grid_of(const QcTensor& scale, const QcTensor& zero_point, const QcTensor& limits) {
@@ -42,9 +43,9 @@ qc::Rows rows_of(const QcTensor& tensor, const QcFeatures& features) {
                               : std::vector<std::int64_t>(numbers, numbers + times * features.axes);
   };
   return qc::Rows(shape_of(tensor),
-                  {list(features.kernel), list(features.strides), list(features.dilations), list(features.pads, 2),
-                   features.group, features.auto_pad, features.transposed != 0, list(features.output_padding),
-                   list(features.output_shape)});
+                  {list(features.kernel), list(features.strides), list(features.dilations),
+                   list(features.pads, 2), features.group, features.auto_pad, features.transposed != 0,
+                   list(features.output_padding), list(features.output_shape)});
 }
 
 template <class Action>
@@ -66,15 +67,15 @@ int guarded(QcError* error, const Action& action) {
 QC_EXPORT int qc_interface() { return 7; }
 
 QC_EXPORT int qc_fake_quantize(const QcTensor* x, const char* type, const QcQuantizer* quantizer,
-                               const QcTensor* scale, const QcTensor* zero_point, const QcTensor* limits, void* y,
-                               QcError* error) {
+                               const QcTensor* scale, const QcTensor* zero_point, const QcTensor* limits,
+                               void* y, QcError* error) {
   return guarded(error, [&] {
     const qc::Grid grid = grid_of(*scale, *zero_point, *limits);
     qc::fake_quantize(attributes_of(*quantizer), floats_of(*x, type), grid, y, qc::run_in_sequence);
   });
 }
 
-// errors has room for one element for each scale; see errors.h.
+// errors has room for one element for each scale; see squared_error.h.
 QC_EXPORT int qc_squared_error(const QcTensor* x, const QcQuantizer* quantizer, const QcTensor* scale,
                                const QcTensor* zero_point, const QcTensor* limits, float shift, float* errors,
                                QcError* error) {
@@ -85,12 +86,13 @@ QC_EXPORT int qc_squared_error(const QcTensor* x, const QcQuantizer* quantizer, 
 }
 
 // The errors of some grids of codes from 0 to steps on one histogram; see element_loops.h.
-QC_EXPORT void qc_histogram_errors(const double* edges, const double* counts, std::int64_t bins, const double* scales,
-                                   const double* offsets, std::int64_t grids, double steps, double clipping,
-                                   double* errors) {
+QC_EXPORT void qc_histogram_errors(const double* edges, const double* counts, std::int64_t bins,
+                                   const double* scales, const double* offsets, std::int64_t grids,
+                                   double steps, double clipping, double* errors) {
   const qc::Histogram histogram = {edges, counts, static_cast<std::size_t>(bins)};
   for (std::int64_t i = 0; i < grids; ++i)
-    errors[i] = qc::element_loops().errors->histogram_error(histogram, scales[i], offsets[i], steps, clipping);
+    errors[i] =
+        qc::element_loops().errors->histogram_error(histogram, scales[i], offsets[i], steps, clipping);
 }
 
 // Adds how far y is from x to sums; see element_loops.h.
@@ -100,10 +102,12 @@ QC_EXPORT void qc_compare(const float* x, const float* y, std::int64_t count, qc
 
 // minimum and maximum have room for one element if axis is -1, else for the length of that axis; histogram is
 // null or has room for 65536 elements.
-QC_EXPORT int qc_observe(const QcTensor* x, const char* type, std::int64_t axis, float* minimum, float* maximum,
-                         std::int64_t* count, std::int64_t* nonfinite, std::int64_t* histogram, QcError* error) {
+QC_EXPORT int qc_observe(const QcTensor* x, const char* type, std::int64_t axis, float* minimum,
+                         float* maximum, std::int64_t* count, std::int64_t* nonfinite,
+                         std::int64_t* histogram, QcError* error) {
   return guarded(error, [&] {
-    qc::observe(floats_of(*x, type), axis, {minimum, maximum, count, nonfinite, histogram}, qc::run_in_sequence);
+    qc::observe(floats_of(*x, type), axis, {minimum, maximum, count, nonfinite, histogram},
+                qc::run_in_sequence);
   });
 }
 
@@ -128,8 +132,8 @@ QC_EXPORT int qc_rows(const QcTensor* x, const QcFeatures* features, std::int64_
   });
 }
 
-// The sums of features of float32 tensors of one shape, side by side, and of their products, at some positions, which
-// increase; see moments.h.
+// The sums of features of float32 tensors of one shape, side by side, and of their products, at some
+// positions, which increase; see moments.h.
 QC_EXPORT int qc_products(const QcTensor* tensors, std::int64_t count, const QcFeatures* features,
                           const std::int64_t* positions, std::int64_t number, double* sums, double* products,
                           QcError* error) {

@@ -1,5 +1,6 @@
-// The kernels as plain C functions, for callers without ONNX Runtime (runtime/native/kernels.py through ctypes).
-// Functions return 0, or 1 after writing one sentence to error. Those that only Python calls are declared nowhere else.
+// The kernels as plain C functions, for callers without ONNX Runtime (runtime/native/kernels.py through
+// ctypes). Functions return 0, or 1 after writing one sentence to error. Those that only Python calls are
+// declared nowhere else.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ struct QcQuantizer {
   const char* format;
 };
 
-// As qc::Window: lists are of one number for each axis of the kernel, pads of two; output_shape may be null. A kernel
-// without axes stands for the channels along channel_axis.
+// As qc::Window: lists are of one number for each axis of the kernel, pads of two; output_shape may be null.
+// A kernel without axes stands for the channels along channel_axis.
 struct QcFeatures {
   std::int64_t axes, channel_axis, group, transposed;
   const char* auto_pad;
@@ -35,9 +36,11 @@ struct QcError {
 };
 }
 
-QC_EXPORT int qc_fake_quantize(const QcTensor* x, const char* type, const QcQuantizer* quantizer, const QcTensor* scale,
-                               const QcTensor* zero_point, const QcTensor* limits, void* y, QcError* error);
+QC_EXPORT int qc_fake_quantize(const QcTensor* x, const char* type, const QcQuantizer* quantizer,
+                               const QcTensor* scale, const QcTensor* zero_point, const QcTensor* limits,
+                               void* y, QcError* error);
 
 // histogram may be null.
-QC_EXPORT int qc_observe(const QcTensor* x, const char* type, std::int64_t axis, float* minimum, float* maximum,
-                         std::int64_t* count, std::int64_t* nonfinite, std::int64_t* histogram, QcError* error);
+QC_EXPORT int qc_observe(const QcTensor* x, const char* type, std::int64_t axis, float* minimum,
+                         float* maximum, std::int64_t* count, std::int64_t* nonfinite,
+                         std::int64_t* histogram, QcError* error);

@@ -12,10 +12,12 @@ namespace qc {
 
 constexpr std::size_t kTaskElements = std::size_t{1} << 14;
 
-inline void in_tasks(std::size_t count, const TaskRunner& run, const std::function<void(std::size_t, std::size_t)>& part) {
+inline void in_tasks(std::size_t count, const TaskRunner& run,
+                     const std::function<void(std::size_t, std::size_t)>& part) {
   const std::size_t tasks = (count + kTaskElements - 1) / kTaskElements;
   if (tasks <= 1) return part(0, count);
-  run(tasks, [&](std::size_t task) { part(task * kTaskElements, std::min(count, (task + 1) * kTaskElements)); });
+  run(tasks,
+      [&](std::size_t task) { part(task * kTaskElements, std::min(count, (task + 1) * kTaskElements)); });
 }
 
 inline float one_number(const char* name, const Tensor<float>& given) {

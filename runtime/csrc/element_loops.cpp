@@ -9,7 +9,8 @@
 #include "keys.h"
 #include "stream.h"
 
-// All that such a function calls becomes a part of it, so that a known number of elements needs no loop at all.
+// All that such a function calls becomes a part of it, so that a known number of elements needs no loop at
+// all.
 #if !defined(QC_FLAT)
 #define QC_FLAT __attribute__((flatten))
 #endif
@@ -33,25 +34,30 @@ constexpr bool kFusedMultiplyAdd = false;  // a function call for each would be 
 #endif
 
 // The same as an IntegerGrid, without a division for each element: a quotient by the rounded reciprocal is
-// corrected by its remainder. The first correction brings it so close that it can only round to the wrong side
-// if the true quotient lies within 6 * 2^-48, relatively, of the middle between two float32 numbers. Close to a
-// tie, where that could change a code, none of those quotients does (test_kernels.py tries all of them). A second
-// correction gives the quotient rounded to nearest wherever it lies (P. W. Markstein, "Computation of elementary
-// functions on the IBM RISC System/6000 processor", 1990); half_up needs it, as its ties lie elsewhere.
+// corrected by its remainder. The first correction brings it so close that it can only round to the wrong
+// side if the true quotient lies within 6 * 2^-48, relatively, of the middle between two float32 numbers.
+// Close to a tie, where that could change a code, none of those quotients does (test_kernels.py tries all of
+// them). A second correction gives the quotient rounded to nearest wherever it lies (P. W. Markstein,
+// "Computation of elementary functions on the IBM RISC System/6000 processor", 1990); half_up needs it, as
+// its ties lie elsewhere.
 //
 // This holds if nothing overflows or loses bits to underflow. So x is cut before, to values that round to the
-// outermost codes, and the scale must be of middling size; a quotient that is too small for exact remainders is
-// far below half a step.
+// outermost codes, and the scale must be of middling size; a quotient that is too small for exact remainders
+// is far below half a step.
 template <class Grid>
 class ByReciprocal {
  public:
   static constexpr bool kKeepsNan = false;
 
   explicit ByReciprocal(const Grid& grid)
-      : grid_(grid), reciprocal_(1.0f / grid.scale), low_(grid.lowest * grid.scale), high_(grid.highest * grid.scale) {}
+      : grid_(grid),
+        reciprocal_(1.0f / grid.scale),
+        low_(grid.lowest * grid.scale),
+        high_(grid.highest * grid.scale) {}
 
   static bool fits(const Grid& grid) {
-    return grid.scale >= 0x1p-80f && grid.scale <= 0x1p+80f && grid.lowest >= -0x1p16f && grid.highest <= 0x1p16f;
+    return grid.scale >= 0x1p-80f && grid.scale <= 0x1p+80f && grid.lowest >= -0x1p16f &&
+           grid.highest <= 0x1p16f;
   }
 
   float quantize(float x) const {
@@ -72,7 +78,8 @@ class ByReciprocal {
 
 // y[i] = quantize(x[i], i).
 template <ElementType type, bool may_be_nan, class Quantize>
-inline void for_each_element(const Stored<type>* x, Stored<type>* y, std::size_t count, const Quantize& quantize) {
+inline void for_each_element(const Stored<type>* x, Stored<type>* y, std::size_t count,
+                             const Quantize& quantize) {
   const std::size_t blocks = type == ElementType::float16 && kBlock > 1 ? count / kBlock * kBlock : 0;
   if constexpr (type == ElementType::float16)
     for (std::size_t begin = 0; begin < blocks; begin += kBlock) {
@@ -83,13 +90,15 @@ inline void for_each_element(const Stored<type>* x, Stored<type>* y, std::size_t
       narrow_block(block, y + begin);
     }
   QC_INDEPENDENT
-  for (std::size_t i = blocks; i < count; ++i) y[i] = narrowed<type, may_be_nan>(quantize(widened<type>(x[i]), i));
+  for (std::size_t i = blocks; i < count; ++i)
+    y[i] = narrowed<type, may_be_nan>(quantize(widened<type>(x[i]), i));
 }
 
-// The same without i, for bfloat16: an element is the upper half of its float32, so that a pair is taken apart and
-// put together within 32 bits. Conversions between vectors of 16 and of 32 bits would take longer.
+// The same without i, for bfloat16: an element is the upper half of its float32, so that a pair is taken
+// apart and put together within 32 bits. Conversions between vectors of 16 and of 32 bits would take longer.
 template <bool may_be_nan, class Quantize>
-inline void for_each_pair(const std::uint16_t* x, std::uint16_t* y, std::size_t count, const Quantize& quantize) {
+inline void for_each_pair(const std::uint16_t* x, std::uint16_t* y, std::size_t count,
+                          const Quantize& quantize) {
   constexpr auto narrow = narrowed<ElementType::bfloat16, may_be_nan>;
   const std::size_t pairs = count / 2;
   QC_INDEPENDENT
@@ -104,8 +113,8 @@ inline void for_each_pair(const std::uint16_t* x, std::uint16_t* y, std::size_t 
   if (count % 2) y[count - 1] = narrow(quantize(bfloat16_value(x[count - 1])));
 }
 
-// Calls loop(first, result, number), which writes so many elements from the first one on, until y is full. If y is
-// streamed, whole lines of the cache are written to it past the caches.
+// Calls loop(first, result, number), which writes so many elements from the first one on, until y is full. If
+// y is streamed, whole lines of the cache are written to it past the caches.
 template <class Element, class Loop>
 inline void in_lines(bool streamed, const Element* x, Element* y, std::size_t count, const Loop& loop) {
   constexpr std::size_t line = kLineBytes / sizeof(Element);
@@ -128,20 +137,24 @@ inline void in_lines(bool streamed, const Element* x, Element* y, std::size_t co
 
 // All elements by one grid.
 template <ElementType type, class Grid>
-QC_FLAT void quantize_by(const Grid& grid, bool streamed, const Stored<type>* x, Stored<type>* y, std::size_t count) {
+QC_FLAT void quantize_by(const Grid& grid, bool streamed, const Stored<type>* x, Stored<type>* y,
+                         std::size_t count) {
   in_lines(streamed, x, y, count, [grid, x](std::size_t first, Stored<type>* result, std::size_t number) {
     if constexpr (type == ElementType::bfloat16)
-      for_each_pair<Grid::kKeepsNan>(x + first, result, number, [grid](float value) { return grid.quantize(value); });
+      for_each_pair<Grid::kKeepsNan>(x + first, result, number,
+                                     [grid](float value) { return grid.quantize(value); });
     else
-      for_each_element<type, Grid::kKeepsNan>(x + first, result, number,
-                                              [grid](float value, std::size_t) { return grid.quantize(value); });
+      for_each_element<type, Grid::kKeepsNan>(
+          x + first, result, number, [grid](float value, std::size_t) { return grid.quantize(value); });
   });
 }
 
 template <ElementType type, class Grid>
-void quantize_run(const Grid& grid, bool streamed, const Stored<type>* x, Stored<type>* y, std::size_t count) {
+void quantize_run(const Grid& grid, bool streamed, const Stored<type>* x, Stored<type>* y,
+                  std::size_t count) {
   if constexpr (kFusedMultiplyAdd && Grid::kMayMultiply)
-    if (ByReciprocal<Grid>::fits(grid)) return quantize_by<type>(ByReciprocal<Grid>(grid), streamed, x, y, count);
+    if (ByReciprocal<Grid>::fits(grid))
+      return quantize_by<type>(ByReciprocal<Grid>(grid), streamed, x, y, count);
   quantize_by<type>(grid, streamed, x, y, count);
 }
 
@@ -159,7 +172,7 @@ void runs(const Rule& rule, const float* scale, const std::int32_t* zero_point, 
 
 template <ElementType type, class Grid>
 QC_FLAT void each(const Rule& rule, const float* scale, const std::int32_t* zero_point, const Stored<type>* x,
-          Stored<type>* y, std::size_t count) {
+                  Stored<type>* y, std::size_t count) {
   const Rule own = rule;
   in_lines(own.streamed, x, y, count, [=](std::size_t first, Stored<type>* result, std::size_t number) {
     for_each_element<type, Grid::kKeepsNan>(x + first, result, number, [=](float value, std::size_t i) {
@@ -173,17 +186,17 @@ void quantize_runs_of(const Rule& rule, const float* scale, const std::int32_t* 
                       const void* x, void* y, std::size_t count) {
   with_grid(rule, [&](auto kind) {
     runs<type, typename decltype(kind)::Type>(rule, scale, zero_point, run,
-                                                       static_cast<const Stored<type>*>(x),
-                                                       static_cast<Stored<type>*>(y), count);
+                                              static_cast<const Stored<type>*>(x),
+                                              static_cast<Stored<type>*>(y), count);
   });
 }
 
 template <ElementType type>
-void quantize_each_of(const Rule& rule, const float* scale, const std::int32_t* zero_point, const void* x, void* y,
-                      std::size_t count) {
+void quantize_each_of(const Rule& rule, const float* scale, const std::int32_t* zero_point, const void* x,
+                      void* y, std::size_t count) {
   with_grid(rule, [&](auto kind) {
     each<type, typename decltype(kind)::Type>(rule, scale, zero_point, static_cast<const Stored<type>*>(x),
-                                                       static_cast<Stored<type>*>(y), count);
+                                              static_cast<Stored<type>*>(y), count);
   });
 }
 
@@ -192,16 +205,20 @@ void quantize_runs(const Rule& rule, const float* scale, const std::int32_t* zer
   constexpr auto float32 = quantize_runs_of<ElementType::float32>;
   constexpr auto float16 = quantize_runs_of<ElementType::float16>;
   constexpr auto bfloat16 = quantize_runs_of<ElementType::bfloat16>;
-  const auto loop = rule.type == ElementType::float32 ? float32 : rule.type == ElementType::float16 ? float16 : bfloat16;
+  const auto loop = rule.type == ElementType::float32   ? float32
+                    : rule.type == ElementType::float16 ? float16
+                                                        : bfloat16;
   loop(rule, scale, zero_point, run, x, y, count);
 }
 
-void quantize_each(const Rule& rule, const float* scale, const std::int32_t* zero_point, const void* x, void* y,
-                   std::size_t count) {
+void quantize_each(const Rule& rule, const float* scale, const std::int32_t* zero_point, const void* x,
+                   void* y, std::size_t count) {
   constexpr auto float32 = quantize_each_of<ElementType::float32>;
   constexpr auto float16 = quantize_each_of<ElementType::float16>;
   constexpr auto bfloat16 = quantize_each_of<ElementType::bfloat16>;
-  const auto loop = rule.type == ElementType::float32 ? float32 : rule.type == ElementType::float16 ? float16 : bfloat16;
+  const auto loop = rule.type == ElementType::float32   ? float32
+                    : rule.type == ElementType::float16 ? float16
+                                                        : bfloat16;
   loop(rule, scale, zero_point, x, y, count);
 }
 
@@ -220,7 +237,9 @@ void widen(ElementType type, const std::uint16_t* x, float* y, std::size_t count
 }
 
 // All ones for infinities and NaN, else zero. Choosing with this mask keeps compilers from making branches.
-inline std::int32_t nonfinite_mask(float value) { return -((bits_of(value) & kInfinityBits) == kInfinityBits); }
+inline std::int32_t nonfinite_mask(float value) {
+  return -((bits_of(value) & kInfinityBits) == kInfinityBits);
+}
 
 inline std::int32_t choose(std::int32_t mask, std::int32_t set, std::int32_t unset) {
   return (mask & set) | (~mask & unset);
@@ -293,7 +312,8 @@ std::int64_t extend_by_finite(const Stored<type>* x, std::size_t count, Extremes
 
 // Looks at the elements in pieces that fit the first cache: infinities and NaN lie at the two ends of the
 // order of keys, so that one look at the extremes of a piece tells whether it has any, and only then is the
-// piece read again with care. The next piece is asked for early, because processors do not look beyond a page.
+// piece read again with care. The next piece is asked for early, because processors do not look beyond a
+// page.
 template <ElementType type>
 std::int64_t extend_of(const Stored<type>* x, std::size_t count, Extremes& extremes) {
   constexpr std::size_t piece = 4096 / sizeof(*x), line = 64 / sizeof(*x);
@@ -336,8 +356,14 @@ extern const SumLoops QC_JOIN(sums_, QC_INSTRUCTION_SET);
 extern const ErrorLoops QC_JOIN(errors_, QC_INSTRUCTION_SET);
 extern const ElementLoops QC_LOOPS(QC_INSTRUCTION_SET);
 const ElementLoops QC_LOOPS(QC_INSTRUCTION_SET) = {
-    QC_TEXT(QC_INSTRUCTION_SET), &QC_JOIN(sums_, QC_INSTRUCTION_SET), &QC_JOIN(errors_, QC_INSTRUCTION_SET),
-    quantize_runs, quantize_each, widen, extend, extend_each,
+    QC_TEXT(QC_INSTRUCTION_SET),
+    &QC_JOIN(sums_, QC_INSTRUCTION_SET),
+    &QC_JOIN(errors_, QC_INSTRUCTION_SET),
+    quantize_runs,
+    quantize_each,
+    widen,
+    extend,
+    extend_each,
 };
 
 }  // namespace qc

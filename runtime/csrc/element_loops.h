@@ -11,7 +11,8 @@
 
 namespace qc {
 
-// How ties are rounded: to the even neighbour, away from zero, or up, counted from the lowest code as AIMET does.
+// How ties are rounded: to the even neighbour, away from zero, or up, counted from the lowest code as AIMET
+// does.
 enum class Rounding { half_even, half_away, half_up };
 enum class Format { integer, float16, bfloat16, float8e4m3fn, float8e5m2 };
 enum class ElementType { float32, float16, bfloat16 };
@@ -48,8 +49,8 @@ struct SumLoops {
   void (*add_run)(const float* x, std::size_t count, double* sum, double* square);
   void (*add_each)(const float* x, std::size_t count, double* sums, double* squares);
 
-  // tile[i][j] = the sum over rows of left[row][i] * right[row][j]; all have kStrip columns, and left and right
-  // float32 numbers.
+  // tile[i][j] = the sum over rows of left[row][i] * right[row][j]; all have kStrip columns, and left and
+  // right float32 numbers.
   void (*multiply_strips)(const double* left, const double* right, std::size_t rows, double* tile);
 
   // Adds a finite number to each of some exact sums, of which all first digits come first.
@@ -71,18 +72,19 @@ struct Difference {
   std::int64_t equal;
 };
 
-// Squared errors of integer grids, and of one array beside another; see error_loops.cpp.
+// Squared errors of integer grids, and of one array beside another; see squared_error_loops.cpp.
 struct ErrorLoops {
-  // Adds those of x to one sum for each run of elements that share a scale and a zero point, the last of which may be
-  // shorter; or to one for each element. The grid lies shift steps higher than its codes say.
-  void (*add_runs)(const Rule& rule, float shift, const float* scale, const std::int32_t* zero_point, std::size_t run,
+  // Adds those of x to one sum for each run of elements that share a scale and a zero point, the last of
+  // which may be shorter; or to one for each element. The grid lies shift steps higher than its codes say.
+  void (*add_runs)(const Rule& rule, float shift, const float* scale, const std::int32_t* zero_point,
+                   std::size_t run, const float* x, std::size_t count, float* errors);
+  void (*add_each)(const Rule& rule, float shift, const float* scale, const std::int32_t* zero_point,
                    const float* x, std::size_t count, float* errors);
-  void (*add_each)(const Rule& rule, float shift, const float* scale, const std::int32_t* zero_point, const float* x,
-                   std::size_t count, float* errors);
 
-  // The sum of those of a histogram, whose numbers are spread evenly within bins, on a grid of codes from 0 to steps,
-  // of which offset is that of zero. What lies outside counts clipping times.
-  double (*histogram_error)(const Histogram& histogram, double scale, double offset, double steps, double clipping);
+  // The sum of those of a histogram, whose numbers are spread evenly within bins, on a grid of codes from 0
+  // to steps, of which offset is that of zero. What lies outside counts clipping times.
+  double (*histogram_error)(const Histogram& histogram, double scale, double offset, double steps,
+                            double clipping);
 
   // Adds that of y beside x. Where an element is not finite in both, the noise is neither.
   void (*compare)(const float* x, const float* y, std::size_t count, Difference& sums);
@@ -99,8 +101,8 @@ struct ElementLoops {
                         const void* x, void* y, std::size_t count);
 
   // The same with a scale and a zero point for each element.
-  void (*quantize_each)(const Rule& rule, const float* scale, const std::int32_t* zero_point, const void* x, void* y,
-                        std::size_t count);
+  void (*quantize_each)(const Rule& rule, const float* scale, const std::int32_t* zero_point, const void* x,
+                        void* y, std::size_t count);
 
   // float16 or bfloat16 to float32.
   void (*widen)(ElementType type, const std::uint16_t* x, float* y, std::size_t count);
@@ -108,7 +110,8 @@ struct ElementLoops {
   // Widens extremes by the finite elements of x; returns the number of infinite and NaN elements.
   std::int64_t (*extend)(ElementType type, const void* x, std::size_t count, Extremes& extremes);
 
-  // The same for a row of less than 2^31 float32 elements in which every element has its own minimum and maximum.
+  // The same for a row of less than 2^31 float32 elements in which every element has its own minimum and
+  // maximum.
   std::int64_t (*extend_each)(const float* x, std::size_t count, std::int32_t* lowest, std::int32_t* highest);
 };
 

@@ -1,5 +1,5 @@
-// Elements of the three float types as float32, and back: one at a time, in loops that compilers vectorize, or a
-// block at a time where the conversion is an instruction that compilers do not know how to vectorize.
+// Elements of the three float types as float32, and back: one at a time, in loops that compilers vectorize,
+// or a block at a time where the conversion is an instruction that compilers do not know how to vectorize.
 //
 // Everything here has internal linkage, because it is compiled once for every instruction set and the linker
 // must not mix the results.

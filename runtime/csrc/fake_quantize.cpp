@@ -14,17 +14,19 @@ namespace {
 // Elements handed to one task; large enough for a task to cost far more than its start.
 constexpr std::size_t kTaskElements = std::size_t{1} << 16;
 
-constexpr const char* kWrongLimits = "FakeQuantize: limits must hold two codes, the lowest and then the highest.";
+constexpr const char* kWrongLimits =
+    "FakeQuantize: limits must hold two codes, the lowest and then the highest.";
 
 template <class Value, std::size_t size>
-Value one_of(const char* attribute, const std::string& word, const std::pair<const char*, Value> (&choices)[size]) {
+Value one_of(const char* attribute, const std::string& word,
+             const std::pair<const char*, Value> (&choices)[size]) {
   std::string known;
   for (const auto& choice : choices) {
     if (word == choice.first) return choice.second;
     known += (known.empty() ? "" : ", ") + std::string(choice.first);
   }
-  throw InvalidArgument(std::string("FakeQuantize: attribute ") + attribute + " is '" + word + "' but must be one of " +
-                        known + ".");
+  throw InvalidArgument(std::string("FakeQuantize: attribute ") + attribute + " is '" + word +
+                        "' but must be one of " + known + ".");
 }
 
 // Channels of fewer contiguous elements are computed with a scale for each element, if there are rows enough
@@ -35,15 +37,16 @@ constexpr std::size_t kSpreadElements = 1024;
 std::size_t checked_axis(std::int64_t axis, const Shape& shape) {
   const auto rank = static_cast<std::int64_t>(shape.rank);
   if (axis < -rank || axis >= rank)
-    throw InvalidArgument("FakeQuantize: attribute axis is " + std::to_string(axis) + ", outside a tensor of shape " +
-                          shape.text() + ".");
+    throw InvalidArgument("FakeQuantize: attribute axis is " + std::to_string(axis) +
+                          ", outside a tensor of shape " + shape.text() + ".");
   return static_cast<std::size_t>(axis < 0 ? axis + rank : axis);
 }
 
 void check_channel_scale(const Shape& scale, const Shape& x, std::size_t axis) {
   if (scale.rank == 1 && scale.dims[0] == x.dims[axis]) return;
-  throw InvalidArgument("FakeQuantize: scale has shape " + scale.text() + " but axis " + std::to_string(axis) +
-                        " of a tensor of shape " + x.text() + " needs (" + std::to_string(x.dims[axis]) + ",).");
+  throw InvalidArgument("FakeQuantize: scale has shape " + scale.text() + " but axis " +
+                        std::to_string(axis) + " of a tensor of shape " + x.text() + " needs (" +
+                        std::to_string(x.dims[axis]) + ",).");
 }
 
 void check_block_scale(const Shape& scale, const Shape& x, std::size_t axis, std::int64_t block_size) {
@@ -89,9 +92,14 @@ class Quantization {
     const std::size_t count = x.shape.count();
     const bool channels = attributes.granularity == Granularity::channel;
     if (channels && layout_.run < kShortRun && count > 0 && count / 4 >= layout_.row) spread(count);
-    const bool streamed = x.data != y && layout_.run * element_ >= kStreamRun && may_stream(y, count * element_);
-    rule_ = {x.type, attributes.format, attributes.rounding, integer ? grid.limits.data[0] : 0,
-             integer ? grid.limits.data[1] : 0, streamed};
+    const bool streamed =
+        x.data != y && layout_.run * element_ >= kStreamRun && may_stream(y, count * element_);
+    rule_ = {x.type,
+             attributes.format,
+             attributes.rounding,
+             integer ? grid.limits.data[0] : 0,
+             integer ? grid.limits.data[1] : 0,
+             streamed};
   }
 
   // Computes the elements in [begin, end).
@@ -144,7 +152,8 @@ class Quantization {
 };
 
 template <ElementType type>
-void clamp_elements(const QuantizerAttributes& attributes, const void* data, void* result, std::size_t count) {
+void clamp_elements(const QuantizerAttributes& attributes, const void* data, void* result,
+                    std::size_t count) {
   const auto* const x = static_cast<const Stored<type>*>(data);
   auto* const y = static_cast<Stored<type>*>(result);
   for (std::size_t i = 0; i < count; ++i)
@@ -197,7 +206,8 @@ Layout layout_of(const QuantizerAttributes& attributes, const Shape& x, const Sh
   const Layout whole = {x.count(), x.count(), true, 1, 0};
   if (attributes.granularity == Granularity::tensor) {
     if (scale.count() == 1) return whole;
-    throw InvalidArgument("FakeQuantize: scale has shape " + scale.text() + " but one for the tensor is needed.");
+    throw InvalidArgument("FakeQuantize: scale has shape " + scale.text() +
+                          " but one for the tensor is needed.");
   }
   const std::size_t axis = checked_axis(attributes.axis, x);
   const std::size_t inner = x.count(axis + 1, x.rank);
@@ -220,7 +230,8 @@ void check_grid_shapes(const QuantizerAttributes& attributes, const Grid& grid) 
   if (scale.rank != zero_point.rank || !std::equal(scale.dims, scale.dims + scale.rank, zero_point.dims))
     throw InvalidArgument("FakeQuantize: scale has shape " + scale.text() + " but zero_point has shape " +
                           zero_point.text() + ".");
-  if (attributes.format == Format::integer && grid.limits.shape.count() != 2) throw InvalidArgument(kWrongLimits);
+  if (attributes.format == Format::integer && grid.limits.shape.count() != 2)
+    throw InvalidArgument(kWrongLimits);
 }
 
 void fake_quantize(const QuantizerAttributes& attributes, const FloatTensor& given, const Grid& grid, void* y,

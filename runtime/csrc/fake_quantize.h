@@ -16,7 +16,8 @@ struct QuantizerAttributes {
   std::int64_t block_size;
   Rounding rounding;
   Format format;
-  float minimum, maximum;  // elements are clamped to these before they are rounded, and if the quantizer is off
+  float minimum,
+      maximum;  // elements are clamped to these before they are rounded, and if the quantizer is off
 
   // Throws InvalidArgument if a word is unknown or the block size is not positive.
   QuantizerAttributes(const std::string& granularity, std::int64_t axis, std::int64_t block_size,
@@ -36,8 +37,8 @@ struct Grid {
   Tensor<std::int32_t> limits;
 };
 
-// How the elements of a tensor find their scale. The tensor is seen as rows of runs (the last run of a row may
-// be shorter). Either the elements of a run share one scale, or a run has as many scales as elements.
+// How the elements of a tensor find their scale. The tensor is seen as rows of runs (the last run of a row
+// may be shorter). Either the elements of a run share one scale, or a run has as many scales as elements.
 struct Layout {
   std::size_t row;            // elements of a row
   std::size_t run;            // elements of a run

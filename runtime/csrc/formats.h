@@ -1,8 +1,8 @@
 // The small float formats as arithmetic on float32: conversion from and to 16 bits, and rounding to a format.
 //
 // Everything here is branch free, so that loops over it are vectorized, and has internal linkage, because
-// it is compiled once for every instruction set and the linker must not mix the results. CUDA compiles the same
-// functions for the GPU.
+// it is compiled once for every instruction set and the linker must not mix the results. CUDA compiles the
+// same functions for the GPU.
 #pragma once
 
 #include <cstdint>
@@ -58,8 +58,8 @@ QC_EVERYWHERE static inline float round_to_float16(float value) {
   return float_of(bits_of(rounded) & kMagnitudeBits) > largest ? infinity : rounded;
 }
 
-// The bits of a float32 rounded to nearest even to its upper half; what is below is left over. NaN becomes a quiet
-// NaN. All within 32 bits, since vectors that mix sizes are slow.
+// The bits of a float32 rounded to nearest even to its upper half; what is below is left over. NaN becomes a
+// quiet NaN. All within 32 bits, since vectors that mix sizes are slow.
 QC_EVERYWHERE static inline std::uint32_t rounded_to_upper_half(float value) {
   const std::uint32_t bits = bits_of(value);
   const std::uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
@@ -70,7 +70,9 @@ QC_EVERYWHERE static inline std::uint16_t bfloat16_bits(float value) {
   return static_cast<std::uint16_t>(rounded_to_upper_half(value) >> 16);
 }
 
-QC_EVERYWHERE static inline float bfloat16_value(std::uint16_t bits) { return float_of(std::uint32_t{bits} << 16); }
+QC_EVERYWHERE static inline float bfloat16_value(std::uint16_t bits) {
+  return float_of(std::uint32_t{bits} << 16);
+}
 
 QC_EVERYWHERE static inline float round_to_bfloat16(float value) {
   return float_of(rounded_to_upper_half(value) & 0xffff0000u);

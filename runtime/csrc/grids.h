@@ -23,7 +23,8 @@ QC_EVERYWHERE static inline float round_half_away(float value) {
   return whole + (up - down);
 }
 
-// Ties up, after taking the lowest code away, which rounds to float32 and so makes ties of what is close to one.
+// Ties up, after taking the lowest code away, which rounds to float32 and so makes ties of what is close to
+// one.
 QC_EVERYWHERE static inline float round_half_up(float value, float lowest) {
   const float above = value - lowest;
   const float whole = static_cast<float>(static_cast<std::int32_t>(above));

@@ -19,7 +19,8 @@ extern const ElementLoops loops_avx512;
 
 namespace {
 
-// Best first. Only compilers with __builtin_cpu_supports (GCC, Clang) are asked to build more than the baseline.
+// Best first. Only compilers with __builtin_cpu_supports (GCC, Clang) are asked to build more than the
+// baseline.
 std::vector<const ElementLoops*> usable_loops() {
   std::vector<const ElementLoops*> usable;
 #if defined(QC_HAS_AVX512)

@@ -9,8 +9,8 @@
 namespace qc {
 namespace {
 
-// Rows are multiplied in blocks, whose products are added one after the other: a strip of so many rows fits into the
-// first cache beside another one. So many are unfolded at once.
+// Rows are multiplied in blocks, whose products are added one after the other: a strip of so many rows fits
+// into the first cache beside another one. So many are unfolded at once.
 constexpr std::size_t kBlockRows = 128;
 constexpr std::size_t kPanelRows = 8 * kBlockRows;
 // So many groups are unfolded at once as have room among so many numbers, about those of the second cache.
@@ -39,7 +39,8 @@ const float* widened_elements(const FloatTensor& x, std::vector<float>& copy, co
   return copy.data();
 }
 
-// Where the outputs of a window lie along an axis of its input: how many, and how far before it the first one begins.
+// Where the outputs of a window lie along an axis of its input: how many, and how far before it the first one
+// begins.
 struct Outputs {
   std::int64_t number, before;
 };
@@ -56,12 +57,14 @@ Outputs outputs_of(const Window& window, std::size_t axis, std::size_t axes, std
     return {outputs, half_before(std::max<std::int64_t>(0, (outputs - 1) * stride + reach - length), lower)};
   }
   const bool given = window.auto_pad == "NOTSET";
-  const std::int64_t before = given ? at(window.pads, axis, 0) : 0, after = given ? at(window.pads, axes + axis, 0) : 0;
+  const std::int64_t before = given ? at(window.pads, axis, 0) : 0,
+                     after = given ? at(window.pads, axes + axis, 0) : 0;
   if (!window.transposed) {
     const std::int64_t room = before + length + after - reach;
     return {room < 0 ? 0 : room / stride + 1, before};
   }
-  const std::int64_t full = length == 0 ? 0 : (length - 1) * stride + at(window.output_padding, axis, 0) + reach;
+  const std::int64_t full =
+      length == 0 ? 0 : (length - 1) * stride + at(window.output_padding, axis, 0) + reach;
   if (!same && window.output_shape.empty()) return {full - before - after, before};
   // Nothing is added behind the last place that the kernel reaches, unless that many outputs are asked for.
   const std::int64_t outputs = at(window.output_shape, axis, std::min(length * stride, full));
@@ -77,7 +80,8 @@ Rows::Rows(const Shape& x, std::int64_t axis) : channels_(observed_channels(x, a
   axes_ = {{static_cast<std::int64_t>(plane_), static_cast<std::int64_t>(plane_), 1, 0, 1}};
 }
 
-Rows::Rows(const Shape& x, const Window& window) : groups_(static_cast<std::size_t>(std::max<std::int64_t>(window.group, 1))) {
+Rows::Rows(const Shape& x, const Window& window)
+    : groups_(static_cast<std::size_t>(std::max<std::int64_t>(window.group, 1))) {
   const std::size_t axes = window.kernel.size();
   const auto positive = [](const std::vector<std::int64_t>& list) {
     return std::all_of(list.begin(), list.end(), [](std::int64_t number) { return number > 0; });
@@ -85,7 +89,8 @@ Rows::Rows(const Shape& x, const Window& window) : groups_(static_cast<std::size
   if (x.rank != axes + 2 || window.group < 1 || x.dims[1] % window.group != 0 || !positive(window.kernel) ||
       !positive(window.strides) || !positive(window.dilations))
     throw InvalidArgument("ObserveMoments: a kernel of " + std::to_string(axes) + " axes in " +
-                          std::to_string(window.group) + " groups does not fit a tensor of shape " + x.text() + ".");
+                          std::to_string(window.group) + " groups does not fit a tensor of shape " +
+                          x.text() + ".");
   channels_ = static_cast<std::size_t>(x.dims[1] / window.group);
   positions_ = static_cast<std::size_t>(x.dims[0]);
   kernel_ = {{}};
@@ -120,7 +125,8 @@ void Rows::choose(std::vector<std::size_t> positions, std::size_t tensors) {
   tensors_ = tensors;
 }
 
-// The distance of each place of the kernel from the beginning of a channel; kOutside where it sees no element.
+// The distance of each place of the kernel from the beginning of a channel; kOutside where it sees no
+// element.
 void Rows::find_offsets(std::size_t position, std::vector<std::int64_t>& offsets) const {
   std::fill(offsets.begin(), offsets.end(), 0);
   std::int64_t whole = 1;
@@ -172,10 +178,12 @@ void Rows::pack(const std::vector<const float*>& tensors, Range groups, Range ro
   }
 }
 
-void observe_moments(const FloatTensor& x, std::int64_t axis, double* sums, double* squares, const TaskRunner& run) {
+void observe_moments(const FloatTensor& x, std::int64_t axis, double* sums, double* squares,
+                     const TaskRunner& run) {
   const std::size_t count = x.shape.count(), number = observed_channels(x.shape, axis);
   const std::size_t length =
-      number == 1 ? count : x.shape.count(static_cast<std::size_t>(axis) + 1, x.shape.rank);  // of a channel's run
+      number == 1 ? count
+                  : x.shape.count(static_cast<std::size_t>(axis) + 1, x.shape.rank);  // of a channel's run
   std::fill_n(sums, number, 0.0);
   std::fill_n(squares, number, 0.0);
   if (count == 0) return;
@@ -202,8 +210,8 @@ void observe_moments(const FloatTensor& x, std::int64_t axis, double* sums, doub
     }
 }
 
-void observe_products(const std::vector<FloatTensor>& tensors, const Rows& rows, double* sums, double* products,
-                      const TaskRunner& run) {
+void observe_products(const std::vector<FloatTensor>& tensors, const Rows& rows, double* sums,
+                      double* products, const TaskRunner& run) {
   const std::size_t features = rows.features(), strips = rows.strips();
   const std::size_t triangle = features * (features + 1) / 2;
   std::fill_n(sums, rows.groups() * features, 0.0);
@@ -211,18 +219,21 @@ void observe_products(const std::vector<FloatTensor>& tensors, const Rows& rows,
   if (rows.positions() == 0 || features == 0) return;
   std::vector<std::vector<float>> copies(tensors.size());
   std::vector<const float*> elements;
-  for (std::size_t i = 0; i < tensors.size(); ++i) elements.push_back(widened_elements(tensors[i], copies[i], run));
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    elements.push_back(widened_elements(tensors[i], copies[i], run));
   const std::size_t room = strips * kPanelRows * kStrip;
   const std::size_t together = std::clamp(kPanelElements / room, std::size_t{1}, rows.groups());
   const std::size_t block_size = together * strips * kBlockRows * kStrip;
-  std::vector<double> panels(std::min(kPanelRows / kBlockRows, (rows.positions() + kBlockRows - 1) / kBlockRows) *
-                             block_size);
+  std::vector<double> panels(
+      std::min(kPanelRows / kBlockRows, (rows.positions() + kBlockRows - 1) / kBlockRows) * block_size);
   for (std::size_t first = 0; first < rows.positions(); first += kPanelRows)
     for (std::size_t first_group = 0; first_group < rows.groups(); first_group += together) {
       const Rows::Range groups = {first_group, std::min(together, rows.groups() - first_group)};
       const std::size_t count = std::min(kPanelRows, rows.positions() - first);
       const std::size_t blocks = (count + kBlockRows - 1) / kBlockRows;
-      const auto rows_of = [&](std::size_t block) { return std::min(kBlockRows, count - block * kBlockRows); };
+      const auto rows_of = [&](std::size_t block) {
+        return std::min(kBlockRows, count - block * kBlockRows);
+      };
       run(blocks, [&](std::size_t block) {
         rows.pack(elements, groups, {first + block * kBlockRows, rows_of(block)}, kBlockRows,
                   panels.data() + block * block_size);
@@ -241,7 +252,8 @@ void observe_products(const std::vector<FloatTensor>& tensors, const Rows& rows,
           for (std::size_t column = top; column < features; column += kStrip, right += kBlockRows * kStrip) {
             loops.multiply_strips(left, right, rows_of(block), tile);
             for (std::size_t i = 0; i < height; ++i) {
-              const std::size_t row = top + i, begin = std::max(row, column), end = std::min(column + kStrip, features);
+              const std::size_t row = top + i, begin = std::max(row, column),
+                                end = std::min(column + kStrip, features);
               double* const line = group_products + row * features - row * (row - 1) / 2 - row;
               for (std::size_t j = begin; j < end; ++j) line[j] += tile[i * kStrip + j - column];
             }

@@ -16,11 +16,11 @@ namespace {
 constexpr std::size_t kTaskElements = std::size_t{1} << 17;
 constexpr std::size_t kMostTasks = 64;
 
-// Neighbouring elements often fall into the same bin, above all into that of zero, and a processor waits for an
-// increment of a counter to finish before it begins the next one of the same counter. Counting in turns in
+// Neighbouring elements often fall into the same bin, above all into that of zero, and a processor waits for
+// an increment of a counter to finish before it begins the next one of the same counter. Counting in turns in
 // several lanes avoids that. The lanes of a bin lie side by side: counters a multiple of 4 KiB apart would be
-// taken for the same one by the processor while it reorders loads and stores. They are narrow so that those in
-// use fit into the first cache; a slice that is counted must not be so long that one overflows.
+// taken for the same one by the processor while it reorders loads and stores. They are narrow so that those
+// in use fit into the first cache; a slice that is counted must not be so long that one overflows.
 using Lane = std::uint16_t;
 constexpr std::size_t kLanes = 4;
 static_assert(kTaskElements / kLanes <= 0xffff, "a lane could overflow");
@@ -38,8 +38,8 @@ Lane* zeroed_lanes() {
   return lanes.data();
 }
 
-// Calls take(first bin, bins), which tells how many elements it found in them, from the largest magnitude down
-// to the smallest until all elements are found: most of the bins are of magnitudes too small to occur.
+// Calls take(first bin, bins), which tells how many elements it found in them, from the largest magnitude
+// down to the smallest until all elements are found: most of the bins are of magnitudes too small to occur.
 template <class Take>
 void take_bins(float largest, std::size_t elements, const Take& take) {
   constexpr std::size_t negative = kHistogramBins / 2;
@@ -66,9 +66,11 @@ class Summary {
     highest_[channel] = extremes.highest;
     if (histogram_ == nullptr && lanes_ == nullptr) return;
     if (type == ElementType::bfloat16)  // the upper half of a float32
-      return count_bins(length, [x = reinterpret_cast<const std::uint16_t*>(x)](std::size_t i) { return x[i]; });
-    for_each_wide_piece(type, x, length,
-                        [this](const float* piece, std::size_t part, std::size_t) { count_bins(piece, part); });
+      return count_bins(length,
+                        [x = reinterpret_cast<const std::uint16_t*>(x)](std::size_t i) { return x[i]; });
+    for_each_wide_piece(type, x, length, [this](const float* piece, std::size_t part, std::size_t) {
+      count_bins(piece, part);
+    });
   }
 
   // Adds contiguous elements, one for each channel from the given one on.
@@ -111,7 +113,8 @@ class Summary {
     float largest = 0.0f;
     for (std::size_t i = 0; i < lowest_.size(); ++i)
       if (lowest_[i] <= highest_[i])
-        largest = std::max({largest, std::fabs(value_of_key(lowest_[i])), std::fabs(value_of_key(highest_[i]))});
+        largest =
+            std::max({largest, std::fabs(value_of_key(lowest_[i])), std::fabs(value_of_key(highest_[i]))});
     return largest;
   }
 
@@ -188,7 +191,8 @@ void for_each_run(const Channels& channels, std::size_t begin, std::size_t end, 
   }
 }
 
-void add_slice(Summary& summary, const FloatTensor& x, const Channels& channels, std::size_t begin, std::size_t end) {
+void add_slice(Summary& summary, const FloatTensor& x, const Channels& channels, std::size_t begin,
+               std::size_t end) {
   for_each_run(channels, begin, end, [&](std::size_t first, std::size_t length, std::size_t channel) {
     const char* const data = static_cast<const char*>(x.data) + first * byte_size(x.type);
     if (channels.run == 1)
@@ -203,19 +207,22 @@ void add_slice(Summary& summary, const FloatTensor& x, const Channels& channels,
 std::size_t observed_channels(const Shape& x, std::int64_t axis) {
   if (axis == -1) return 1;
   if (axis < 0 || axis >= static_cast<std::int64_t>(x.rank))
-    throw InvalidArgument("Observe: attribute axis is " + std::to_string(axis) + ", outside a tensor of shape " +
-                          x.text() + "; use -1 to observe the whole tensor.");
+    throw InvalidArgument("Observe: attribute axis is " + std::to_string(axis) +
+                          ", outside a tensor of shape " + x.text() +
+                          "; use -1 to observe the whole tensor.");
   return static_cast<std::size_t>(x.dims[axis]);
 }
 
 void observe(const FloatTensor& x, std::int64_t axis, const Observation& result, const TaskRunner& run) {
-  if (result.histogram != nullptr && result.before == nullptr) std::fill_n(result.histogram, kHistogramBins, 0);
+  if (result.histogram != nullptr && result.before == nullptr)
+    std::fill_n(result.histogram, kHistogramBins, 0);
   if (result.histogram != nullptr && result.before != nullptr && result.before != result.histogram)
     std::copy_n(result.before, kHistogramBins, result.histogram);
   add_observed(x, axis, result, run);
 }
 
-float add_observed(const FloatTensor& x, std::int64_t axis, const Observation& result, const TaskRunner& run) {
+float add_observed(const FloatTensor& x, std::int64_t axis, const Observation& result,
+                   const TaskRunner& run) {
   const std::size_t count = x.shape.count();
   const std::size_t number = observed_channels(x.shape, axis);
   const Channels channels = {
@@ -224,9 +231,9 @@ float add_observed(const FloatTensor& x, std::int64_t axis, const Observation& r
 
   Summary whole(number);
   std::mutex mutex;
-  const std::size_t slice = histogram != nullptr
-                                ? kTaskElements
-                                : std::max({kTaskElements, 4 * number, (count + kMostTasks - 1) / kMostTasks});
+  const std::size_t slice =
+      histogram != nullptr ? kTaskElements
+                           : std::max({kTaskElements, 4 * number, (count + kMostTasks - 1) / kMostTasks});
   const auto task = [&](std::size_t index) {
     Summary part(number);
     if (histogram != nullptr) count < kWorthLanes ? part.count_in(histogram) : part.count_in_lanes();
@@ -245,12 +252,14 @@ float add_observed(const FloatTensor& x, std::int64_t axis, const Observation& r
   return whole.largest();
 }
 
-void take_counts(std::int64_t* histogram, float largest, std::int64_t elements, std::vector<BinCount>& counts) {
+void take_counts(std::int64_t* histogram, float largest, std::int64_t elements,
+                 std::vector<BinCount>& counts) {
   std::size_t used = 0;
   take_bins(largest, static_cast<std::size_t>(elements), [&](std::size_t first, std::size_t bins) {
     counts.resize(used + bins);
     std::int64_t found = 0;
-    for (std::size_t bin = first; bin < first + bins; ++bin) {  // without a branch, which would be guessed wrongly
+    for (std::size_t bin = first; bin < first + bins;
+         ++bin) {  // without a branch, which would be guessed wrongly
       const std::int64_t count = histogram[bin];
       counts[used] = {static_cast<std::int64_t>(bin), count};
       used += count != 0;

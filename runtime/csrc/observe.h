@@ -22,19 +22,23 @@ struct Observation {
   const std::int64_t* before = nullptr;
 };
 
-// The number of minima: 1 if axis is -1, else the length of that axis. Throws InvalidArgument if x has no such.
+// The number of minima: 1 if axis is -1, else the length of that axis. Throws InvalidArgument if x has no
+// such.
 std::size_t observed_channels(const Shape& x, std::int64_t axis);
 
 void observe(const FloatTensor& x, std::int64_t axis, const Observation& result, const TaskRunner& run);
 
-// Like observe, but adds to what is in the memory of the histogram. Returns the largest magnitude, infinity if an element is not finite.
+// Like observe, but adds to what is in the memory of the histogram. Returns the largest magnitude, infinity
+// if an element is not finite.
 float add_observed(const FloatTensor& x, std::int64_t axis, const Observation& result, const TaskRunner& run);
 
 struct BinCount {
   std::int64_t bin, count;
 };
 
-// Takes so many elements of no larger magnitude, which are all there are, out of a histogram and leaves zeros.
-void take_counts(std::int64_t* histogram, float largest, std::int64_t elements, std::vector<BinCount>& counts);
+// Takes so many elements of no larger magnitude, which are all there are, out of a histogram and leaves
+// zeros.
+void take_counts(std::int64_t* histogram, float largest, std::int64_t elements,
+                 std::vector<BinCount>& counts);
 
 }  // namespace qc

@@ -5,11 +5,11 @@
 //
 //   struct Device {
 //     static constexpr const char* kProvider;  // execution provider; null for the CPU's
-//     static constexpr bool kCountsOnHost;     // whether counts can be read at once, so that histograms can be sparse
-//     Device(const ort::Api& api, ort::KernelContext* context);
-//     void fake_quantize(const QuantizerAttributes&, const FloatTensor& x, const Grid&, void* y) const;
-//     void observe(const FloatTensor& x, std::int64_t axis, const Observation& result) const;
-//     float add_observed(...) const;           // likewise, see observe.h; only if it counts on the host
+//     static constexpr bool kCountsOnHost;     // whether counts can be read at once, so that histograms can
+//     be sparse Device(const ort::Api& api, ort::KernelContext* context); void fake_quantize(const
+//     QuantizerAttributes&, const FloatTensor& x, const Grid&, void* y) const; void observe(const
+//     FloatTensor& x, std::int64_t axis, const Observation& result) const; float add_observed(...) const; //
+//     likewise, see observe.h; only if it counts on the host
 //   };
 //
 // Shapes are in the memory of the host, and data where the device has its memory.
@@ -49,7 +49,8 @@ ort::Status* guarded(const ort::Api& api, const Action& action) {
   }
 }
 
-inline std::string text_attribute(const ort::Api& api, const ort::KernelInfo* info, const char* name, const char* otherwise) {
+inline std::string text_attribute(const ort::Api& api, const ort::KernelInfo* info, const char* name,
+                                  const char* otherwise) {
   std::size_t size = 0;
   if (ort::Status* missing = api.KernelInfoGetAttribute_string(info, name, nullptr, &size)) {
     api.ReleaseStatus(missing);
@@ -62,7 +63,7 @@ inline std::string text_attribute(const ort::Api& api, const ort::KernelInfo* in
 }
 
 inline std::int64_t integer_attribute(const ort::Api& api, const ort::KernelInfo* info, const char* name,
-                               std::int64_t otherwise) {
+                                      std::int64_t otherwise) {
   std::int64_t number = 0;
   ort::Status* missing = api.KernelInfoGetAttribute_int64(info, name, &number);
   if (missing == nullptr) return number;
@@ -70,7 +71,8 @@ inline std::int64_t integer_attribute(const ort::Api& api, const ort::KernelInfo
   return otherwise;
 }
 
-inline float float_attribute(const ort::Api& api, const ort::KernelInfo* info, const char* name, float otherwise) {
+inline float float_attribute(const ort::Api& api, const ort::KernelInfo* info, const char* name,
+                             float otherwise) {
   float number = 0.0f;
   ort::Status* missing = api.KernelInfoGetAttribute_float(info, name, &number);
   if (missing == nullptr) return number;
@@ -151,7 +153,8 @@ inline ElementType type_of(const ort::Op* op) { return static_cast<const TypedOp
 // Makes the functions of an operator from a kernel class with a constructor and compute().
 template <class Kernel>
 void use_kernel(ort::Op& op) {
-  op.CreateKernelV2 = [](const ort::Op* self, const ort::Api* api, const ort::KernelInfo* info, void** kernel) {
+  op.CreateKernelV2 = [](const ort::Op* self, const ort::Api* api, const ort::KernelInfo* info,
+                         void** kernel) {
     return guarded(*api, [&] { *kernel = new Kernel(*api, info, type_of(self)); });
   };
   op.KernelComputeV2 = [](void* kernel, ort::KernelContext* context) {
@@ -170,24 +173,26 @@ struct FakeQuantizeKernel {
   FakeQuantizeKernel(const ort::Api& table, const ort::KernelInfo* info, ElementType input_type)
       : api(table),
         type(input_type),
-        attributes(text_attribute(table, info, "granularity", "tensor"), integer_attribute(table, info, "axis", 0),
-                   integer_attribute(table, info, "block_size", 0),
+        attributes(text_attribute(table, info, "granularity", "tensor"),
+                   integer_attribute(table, info, "axis", 0), integer_attribute(table, info, "block_size", 0),
                    text_attribute(table, info, "rounding", "half-even"),
                    text_attribute(table, info, "format", "int"),
                    float_attribute(table, info, "minimum", -QuantizerAttributes::kInfinity),
                    float_attribute(table, info, "maximum", QuantizerAttributes::kInfinity)) {}
 
   void compute(ort::KernelContext* context) const {
-    const Input x(api, context, 0), scale(api, context, 1), zero_point(api, context, 2), limits(api, context, 3);
-    const Grid grid = {scale.tensor<float>(), zero_point.tensor<std::int32_t>(), limits.tensor<std::int32_t>()};
+    const Input x(api, context, 0), scale(api, context, 1), zero_point(api, context, 2),
+        limits(api, context, 3);
+    const Grid grid = {scale.tensor<float>(), zero_point.tensor<std::int32_t>(),
+                       limits.tensor<std::int32_t>()};
     void* y = output<void>(api, context, 0, x.shape());
     Device(api, context).fake_quantize(attributes, {x.data(), x.shape(), type}, grid, y);
   }
 };
 
-// Tells the shape of Y, which the optimizer needs, and Scan of what its body gives back. An input of unknown rank
-// looks like a scalar here, so that nothing is said of those. A dimension must have a number or a name; unknown ones
-// that have none get a name that no other has, as nothing is known to be equal to them.
+// Tells the shape of Y, which the optimizer needs, and Scan of what its body gives back. An input of unknown
+// rank looks like a scalar here, so that nothing is said of those. A dimension must have a number or a name;
+// unknown ones that have none get a name that no other has, as nothing is known to be equal to them.
 inline void infer_same_shape(const ort::Api& api, ort::ShapeContext* context) {
   ort::TensorInfo* info = nullptr;  // belongs to the context
   check(api, api.ShapeInferContext_GetInputTypeShape(context, 0, &info));
@@ -280,8 +285,8 @@ struct ObserveKernel {
     if (inputs < 2) return std::nullopt;
     Input before(api, context, 1);
     if (before.shape().count() != kHistogramBins)
-      throw InvalidArgument("Observe: the histogram to add to has shape " + before.shape().text() + " but needs (" +
-                            std::to_string(kHistogramBins) + ",).");
+      throw InvalidArgument("Observe: the histogram to add to has shape " + before.shape().text() +
+                            " but needs (" + std::to_string(kHistogramBins) + ",).");
     return before;
   }
 
@@ -337,7 +342,12 @@ Operators operators_of(const ort::Api& api) {
   return operators;
 }
 
+// Runs tasks on the threads of the session. The first exception is kept and thrown again by the caller,
+// because it may not pass through the thread pool.
+TaskRunner session_threads(const ort::Api& api, const ort::KernelContext* context);
+
 Operators cpu_operators(const ort::Api& api);
-Operators cuda_operators(const ort::Api& api);  // only in the library for CUDA
+Operators requantize_operators(const ort::Api& api);  // of those on the CPU
+Operators cuda_operators(const ort::Api& api);        // only in the library for CUDA
 
 }  // namespace qc

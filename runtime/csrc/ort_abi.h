@@ -76,7 +76,8 @@ struct Api {
   Unused unused_66[19];
   Status* (*KernelInfoGetAttribute_float)(const KernelInfo* info, const char* name, float* result);
   Status* (*KernelInfoGetAttribute_int64)(const KernelInfo* info, const char* name, std::int64_t* result);
-  Status* (*KernelInfoGetAttribute_string)(const KernelInfo* info, const char* name, char* text, std::size_t* size);
+  Status* (*KernelInfoGetAttribute_string)(const KernelInfo* info, const char* name, char* text,
+                                           std::size_t* size);
   Status* (*KernelContext_GetInputCount)(const KernelContext* context, std::size_t* result);
   Status* (*KernelContext_GetOutputCount)(const KernelContext* context, std::size_t* result);
   Status* (*KernelContext_GetInput)(const KernelContext* context, std::size_t index, const Value** result);
@@ -92,14 +93,16 @@ struct Api {
   Unused unused_164[29];
   Status* (*KernelContext_GetGPUComputeStream)(const KernelContext* context, void** result);
   Unused unused_194[74];
-  Status* (*ShapeInferContext_GetInputTypeShape)(const ShapeContext* context, std::size_t index, TensorInfo** result);
+  Status* (*ShapeInferContext_GetInputTypeShape)(const ShapeContext* context, std::size_t index,
+                                                 TensorInfo** result);
   Unused unused_269;
   Status* (*ShapeInferContext_SetOutputTypeShape)(const ShapeContext* context, std::size_t index,
                                                   const TensorInfo* info);
   Status* (*SetSymbolicDimensions)(TensorInfo* info, const char** names, std::size_t count);
   Unused unused_272[2];
-  Status* (*KernelContext_ParallelFor)(const KernelContext* context, void (*task)(void* data, std::size_t index),
-                                       std::size_t count, std::size_t batches, void* data);
+  Status* (*KernelContext_ParallelFor)(const KernelContext* context,
+                                       void (*task)(void* data, std::size_t index), std::size_t count,
+                                       std::size_t batches, void* data);
 };
 
 struct ApiBase {

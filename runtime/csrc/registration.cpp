@@ -38,8 +38,9 @@ ort::OpDomain* domain_of(const ort::Api& api) {
 }
 
 ort::Status* too_old(const ort::ApiBase& base) {
-  const std::string message = std::string("qc needs ONNX Runtime ") + ort::kRuntimeVersion + " or newer but this is " +
-                              base.GetVersionString() + "; upgrade it with: pip install --upgrade onnxruntime";
+  const std::string message = std::string("qc needs ONNX Runtime ") + ort::kRuntimeVersion +
+                              " or newer but this is " + base.GetVersionString() +
+                              "; upgrade it with: pip install --upgrade onnxruntime";
   return base.GetApi(1)->CreateStatus(ort::kFail, message.c_str());
 }
 

@@ -59,10 +59,12 @@ class RowSoftmax {
  private:
   double power_at(double distance) const {
     const double position = std::floor(std::ldexp(distance * factor_, shift_));
-    const auto whole = static_cast<std::int64_t>(std::min(position, std::ldexp(kMostHalvings, kFractionBits)));
+    const auto whole =
+        static_cast<std::int64_t>(std::min(position, std::ldexp(kMostHalvings, kFractionBits)));
     const std::int64_t halvings = std::min(whole >> kFractionBits, kMostHalvings);
     const std::int64_t power = value_of(kPower, ~whole & kFractionMask);
-    return long_ ? static_cast<double>(power >> halvings) : std::ldexp(static_cast<double>(power), -static_cast<int>(halvings));
+    return long_ ? static_cast<double>(power >> halvings)
+                 : std::ldexp(static_cast<double>(power), -static_cast<int>(halvings));
   }
 
   // Two numbers, the second of which is the larger one where they are equal.
@@ -73,8 +75,10 @@ class RowSoftmax {
     if (std::abs(kPairLevels / levels_ - 1) < kSameScale) return;
     int exponent = 0;
     const double mantissa = std::frexp(levels_ / 256, &exponent);
-    const double factor = std::ldexp(std::floor(std::ldexp(mantissa, kFactorBits) + 0.5), exponent - kFactorBits);
-    for (double& share : row) share = std::floor(std::floor(share * factor * kMovedUnit + 0.5) / kMovedUnit + 0.5);
+    const double factor =
+        std::ldexp(std::floor(std::ldexp(mantissa, kFactorBits) + 0.5), exponent - kFactorBits);
+    for (double& share : row)
+      share = std::floor(std::floor(share * factor * kMovedUnit + 0.5) / kMovedUnit + 0.5);
   }
 
   // Powers are multiplied by a reciprocal of their sum of 15 bits.
@@ -98,8 +102,8 @@ class RowSoftmax {
 
 void require_shape(const char* name, const Shape& shape, const Shape& wanted) {
   if (shape.count() != wanted.count())
-    throw InvalidArgument(std::string("Requantize: ") + name + " has shape " + shape.text() + " but " + wanted.text() +
-                          " is needed.");
+    throw InvalidArgument(std::string("Requantize: ") + name + " has shape " + shape.text() + " but " +
+                          wanted.text() + " is needed.");
 }
 
 // Calls action(row) for rows of some length, many of short ones in one task.
@@ -119,8 +123,8 @@ struct Places {
   Places(const char* name, const Tensor<float>& given, std::size_t length)
       : data(given.data), step(given.shape.count() == 1 ? 0 : 1) {
     if (step != 0 && given.shape.count() != length)
-      throw InvalidArgument(std::string("Requantize: ") + name + " has shape " + given.shape.text() + " for rows of " +
-                            std::to_string(length) + ".");
+      throw InvalidArgument(std::string("Requantize: ") + name + " has shape " + given.shape.text() +
+                            " for rows of " + std::to_string(length) + ".");
   }
 
   double at(std::size_t place) const { return data[place * step]; }
@@ -128,13 +132,14 @@ struct Places {
 
 }  // namespace
 
-void requantize_softmax(const Tensor<float>& made, const Grid& grid, const Tensor<float>& x, const Tensor<float>& x_scale,
-                        std::int64_t axis, float* y, const TaskRunner& run) {
+void requantize_softmax(const Tensor<float>& made, const Grid& grid, const Tensor<float>& x,
+                        const Tensor<float>& x_scale, std::int64_t axis, float* y, const TaskRunner& run) {
   const Codes codes(grid);
   const float scale = one_number("x_scale", x_scale);
   const auto rank = static_cast<std::int64_t>(x.shape.rank), place = axis < 0 ? axis + rank : axis;
   require_shape("x", x.shape, made.shape);
-  if (place < 0 || place >= rank) throw InvalidArgument("RequantizeSoftmax: there is no axis " + std::to_string(axis) + ".");
+  if (place < 0 || place >= rank)
+    throw InvalidArgument("RequantizeSoftmax: there is no axis " + std::to_string(axis) + ".");
   const std::size_t count = x.shape.count();
   if (codes.scale == 0 || scale == 0 || count == 0) {
     std::copy(made.data, made.data + count, y);
@@ -159,9 +164,11 @@ void requantize_softmax(const Tensor<float>& made, const Grid& grid, const Tenso
 }
 
 void requantize_normalization(const Tensor<float>& made, const Grid& grid, const Tensor<float>& x,
-                              const Tensor<float>& x_scale, const RowWeights& weights, float* y, const TaskRunner& run) {
+                              const Tensor<float>& x_scale, const RowWeights& weights, float* y,
+                              const TaskRunner& run) {
   const Codes codes(grid);
-  const double scale = one_number("x_scale", x_scale), weight_scale = one_number("weight_scale", weights.weight_scale);
+  const double scale = one_number("x_scale", x_scale),
+               weight_scale = one_number("weight_scale", weights.weight_scale);
   require_shape("x", x.shape, made.shape);
   if (x.shape.rank == 0) throw InvalidArgument("RequantizeNormalization: x has no dimension.");
   const std::size_t count = x.shape.count();
@@ -183,7 +190,8 @@ void requantize_normalization(const Tensor<float>& made, const Grid& grid, const
       total += steps[i];
       squares += steps[i] * steps[i];
     }
-    const double spread = weights.centered ? (number * squares - total * total) / (number * number) : squares / number;
+    const double spread =
+        weights.centered ? (number * squares - total * total) / (number * number) : squares / number;
     const double variance = spread + epsilon / (scale * scale);
     const double mean = std::floor(total * kMeanUnit / number) / kMeanUnit;
     const double rate = weights.centered
@@ -191,9 +199,11 @@ void requantize_normalization(const Tensor<float>& made, const Grid& grid, const
                             : ratio / std::sqrt(variance);
     for (std::size_t i = 0; i < length; ++i) {
       const double of_weight = std::nearbyint(weight.at(i) / weight_scale);
-      const double moved = (steps[i] - mean) * rate * of_weight / kRateUnit + std::nearbyint(bias.at(i) / codes.scale);
+      const double moved =
+          (steps[i] - mean) * rate * of_weight / kRateUnit + std::nearbyint(bias.at(i) / codes.scale);
       const auto exact = static_cast<float>(steps[i] * rate * of_weight + codes.zero_point);
-      to[i] = codes.number(std::floor(weights.centered ? moved + codes.zero_point + 0.5 : round_to_float16(exact)));
+      to[i] = codes.number(
+          std::floor(weights.centered ? moved + codes.zero_point + 0.5 : round_to_float16(exact)));
     }
   });
 }

@@ -1,5 +1,5 @@
-// Writing to memory past the caches, for results that are larger than any of them: an ordinary store first reads
-// what it is about to overwrite, and throws something more useful out.
+// Writing to memory past the caches, for results that are larger than any of them: an ordinary store first
+// reads what it is about to overwrite, and throws something more useful out.
 //
 // Everything here has internal linkage, because it is compiled once for every instruction set.
 #pragma once
@@ -25,7 +25,9 @@ constexpr std::size_t kStreamRun = 1024;
 // What will be read is asked for so many bytes ahead, because processors do not look beyond a page.
 constexpr std::size_t kStreamAhead = 2048;
 
-static inline bool is_line(const void* place) { return reinterpret_cast<std::uintptr_t>(place) % kLineBytes == 0; }
+static inline bool is_line(const void* place) {
+  return reinterpret_cast<std::uintptr_t>(place) % kLineBytes == 0;
+}
 
 // Elements before the next line.
 template <class Element>
@@ -48,10 +50,12 @@ static inline void stream_line(const void* from, void* to) {
   _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_load_si512(from));
 #elif defined(__AVX__)
   for (int half = 0; half < 2; ++half)
-    _mm256_stream_si256(static_cast<__m256i*>(to) + half, _mm256_load_si256(static_cast<const __m256i*>(from) + half));
+    _mm256_stream_si256(static_cast<__m256i*>(to) + half,
+                        _mm256_load_si256(static_cast<const __m256i*>(from) + half));
 #elif defined(__SSE2__)
   for (int part = 0; part < 4; ++part)
-    _mm_stream_si128(static_cast<__m128i*>(to) + part, _mm_load_si128(static_cast<const __m128i*>(from) + part));
+    _mm_stream_si128(static_cast<__m128i*>(to) + part,
+                     _mm_load_si128(static_cast<const __m128i*>(from) + part));
 #else
   __builtin_memcpy(to, from, kLineBytes);
 #endif

@@ -1,7 +1,8 @@
-// Sums of floats in float64, compiled once for every instruction set like element_loops.cpp, which says what that
-// asks of this file. The order of the additions is fixed, so that results do not depend on the instruction set; and
-// a product of two float32 numbers is exact in float64, so that it makes no difference whether a processor rounds it
-// before it is added. Therefore the build lets compilers fuse the two here, and only here.
+// Sums of floats in float64, compiled once for every instruction set like element_loops.cpp, which says what
+// that asks of this file. The order of the additions is fixed, so that results do not depend on the
+// instruction set; and a product of two float32 numbers is exact in float64, so that it makes no difference
+// whether a processor rounds it before it is added. Therefore the build lets compilers fuse the two here, and
+// only here.
 #include <cstring>
 
 #include "element_loops.h"
@@ -90,7 +91,8 @@ void multiply_strips(const double* left, const double* right, std::size_t rows, 
         for (std::size_t v = 0; v < vectors; ++v) sums[i][v] += left[row * kStrip + first + i] * factors[v];
     }
     for (std::size_t i = 0; i < kTileRows; ++i)
-      for (std::size_t v = 0; v < vectors; ++v) vector_at(tile + (first + i) * kStrip + v * kWidth) = sums[i][v];
+      for (std::size_t v = 0; v < vectors; ++v)
+        vector_at(tile + (first + i) * kStrip + v * kWidth) = sums[i][v];
   }
 }
 
@@ -120,7 +122,8 @@ double power_of_two(std::int64_t exponent) {  // a normal number
 }
 
 // Makes room for larger numbers; what is too small beside them is lost.
-void raise_tops(const double* x, std::size_t count, std::int16_t* top, std::int64_t* const (&digits)[kDigits]) {
+void raise_tops(const double* x, std::size_t count, std::int16_t* top,
+                std::int64_t* const (&digits)[kDigits]) {
   for (std::size_t i = 0; i < count; ++i) {
     const int places = top_of(x[i]) - top[i];
     if (places <= 0) continue;
@@ -130,7 +133,8 @@ void raise_tops(const double* x, std::size_t count, std::int16_t* top, std::int6
   }
 }
 
-void add_digits(const double* x, std::size_t count, std::int16_t* top, std::int64_t* const (&digits)[kDigits]) {
+void add_digits(const double* x, std::size_t count, std::int16_t* top,
+                std::int64_t* const (&digits)[kDigits]) {
   std::int32_t grows = 0;
   for (std::size_t i = 0; i < count; ++i) grows |= (x[i] != 0) & (exponent_of(x[i]) > kDigit * top[i]);
   if (grows) raise_tops(x, count, top, digits);
@@ -152,7 +156,8 @@ void add_digits(const double* x, std::size_t count, std::int16_t* top, std::int6
 void add_exact(const double* x, std::size_t count, std::int16_t* top, std::int64_t* digits) {
   constexpr std::size_t piece = 1024;
   for (std::size_t first = 0; first < count; first += piece) {
-    std::int64_t* const places[kDigits] = {digits + first, digits + count + first, digits + 2 * count + first};
+    std::int64_t* const places[kDigits] = {digits + first, digits + count + first,
+                                           digits + 2 * count + first};
     add_digits(x + first, count - first < piece ? count - first : piece, top + first, places);
   }
 }

@@ -141,9 +141,10 @@ class HtpModel(DeviceModel):
         context = folder / "context.onnx" if emit == "qnn-context" else None
         dlc = folder if emit == "qnn-dlc" else None
         save_model(model, path, base_dir)
+        request = Request(path, log, dict(options), may_use_cpu=only_look, context=context, dlc=dlc)
         self.failure = ""
         try:
-            self._process.ask(Request(path, log, dict(options), only_look, context, dlc))
+            self._process.ask(request)
         except ModelError as error:
             self.failure = str(error)
         self.emitted: ModelProto | bytes | None = None

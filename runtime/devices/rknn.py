@@ -123,31 +123,34 @@ class RknnModel(DeviceModel):
         ]
         self.failure = ""
         with temporary_folder() as folder:
-            path, log = folder / "model.onnx", folder / "log"
-            save_model(model, path, base_dir)
-            size = sum(file.stat().st_size for file in folder.iterdir())
-            limit = Rknn.seconds + Rknn.seconds_for_megabyte * size / 1e6
-            self._process = DeviceProcess(_PROCESS, "Rockchip's compiler or simulator", _MEND, limit)
-            # Made after the process, so that it is removed when that has ended, and however it ended.
-            self._folder = temporary_directory()
-            inputs, file = tuple(one.name for one in self._inputs), folder / "model.rknn"
-            request = Request(
-                path=path,
-                log=log,
-                folder=Path(self._folder.name),
-                options=dict(options),
-                inputs=inputs,
-                file=file if emits else None,
-                runs=not (only_look or emits),
-            )
-            try:
-                self._process.ask(request)
-            except ModelError as error:
-                if not only_look:
-                    raise
-                self.failure = str(error)
-            self.log = read_log(log)
-            self.emitted = file.read_bytes() if emits else b""
+            save_model(model, folder / "model.onnx", base_dir)
+            self._open(folder, options, only_look, emits)
+
+    def _open(self, folder: Path, options: Options, only_look: bool, emits: bool) -> None:
+        """Compiles the model in a folder, where it lies alone."""
+        size = sum(file.stat().st_size for file in folder.iterdir())
+        limit = Rknn.seconds + Rknn.seconds_for_megabyte * size / 1e6
+        self._process = DeviceProcess(_PROCESS, "Rockchip's compiler or simulator", _MEND, limit)
+        # Made after the process, so that it is removed when that has ended, and however it ended.
+        self._folder = temporary_directory()
+        log, file = folder / "log", folder / "model.rknn"
+        request = Request(
+            path=folder / "model.onnx",
+            log=log,
+            folder=Path(self._folder.name),
+            options=dict(options),
+            inputs=tuple(one.name for one in self._inputs),
+            file=file if emits else None,
+            runs=not (only_look or emits),
+        )
+        try:
+            self._process.ask(request)
+        except ModelError as error:
+            if not only_look:
+                raise
+            self.failure = str(error)
+        self.log = read_log(log)
+        self.emitted = file.read_bytes() if emits else b""
 
     def _results(self, feed: Feed) -> Sequence[Any]:
         found = self._process.ask(dict(feed))

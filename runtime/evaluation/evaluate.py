@@ -130,10 +130,7 @@ def evaluate(
     settings: dict[str, Any] = {"optimize": optimize, "threads": threads, "provider": device}
     with underway("opened the reference"):
         first = OpenModel(reference, base_dir=reference_dir, **settings)
-    runnables: dict[str, Runnable] = {}
-    for name, candidate in candidates.items():
-        with underway(f"opened the candidate '{name}'"):
-            runnables[name] = _opened(name, candidate, base_dir, settings)
+    runnables = _opened(candidates, base_dir, settings)
     for name, one in runnables.items():
         if isinstance(one, OpenModel):
             check_interface(first.session, one.session, name)
@@ -163,16 +160,21 @@ def evaluate(
 
 
 def _opened(
-    name: str,
-    candidate: ModelProto | str | Path | Runnable,
+    candidates: Mapping[str, ModelProto | str | Path | Runnable],
     base_dir: Path | None,
     settings: Mapping[str, Any],
-) -> Runnable:
-    if isinstance(candidate, ModelProto | str | Path):
-        return OpenModel(candidate, base_dir=base_dir, **settings)
-    if not callable(getattr(candidate, "run", None)):
-        raise UsageError(f"candidate '{name}' is {a_type(candidate)}, and neither a model nor runs one")
-    return candidate
+) -> dict[str, Runnable]:
+    """The candidates by their names, models in sessions."""
+    found: dict[str, Runnable] = {}
+    for name, candidate in candidates.items():
+        if isinstance(candidate, ModelProto | str | Path):
+            with underway(f"opened the candidate '{name}'"):
+                found[name] = OpenModel(candidate, base_dir=base_dir, **settings)
+        elif callable(getattr(candidate, "run", None)):
+            found[name] = candidate
+        else:
+            raise UsageError(f"candidate '{name}' is {a_type(candidate)}, and neither a model nor runs one")
+    return found
 
 
 def _metric_score(name: str, tallies: Sequence[Tally[float]]) -> MetricScore:

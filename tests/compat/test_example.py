@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.folders import ROOT
 
-FOLDER = Path(__file__).parents[2] / "examples" / "from-aimet"
+FOLDER = ROOT / "examples" / "from-aimet"
 AIMET = os.environ.get("QC_AIMET_PYTHON", "")
 SCRIPTS = ("quantsim_export", "adaround_mixed", "block_weights")
 

@@ -136,8 +136,8 @@ def test_every_module_lies_in_a_file() -> None:
 def test_what_aimet_does_not_have_either_is_missing_as_usual() -> None:
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'aimet_onnx\.nothing'"):
         importlib.import_module("aimet_onnx.nothing")
-    with pytest.raises(ModuleNotFoundError, match=r"No module named 'aimet_onnx\.weights'"):
-        importlib.import_module("aimet_onnx.weights")  # a file of the layer, and no module of AIMET
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'aimet_onnx\.feeds'"):
+        importlib.import_module("aimet_onnx.feeds")  # a file of the layer, and no module of AIMET
     assert not hasattr(layer, "nothing") and not hasattr(layer.quantsim, "nothing")
     with pytest.raises(ImportError, match="cannot import name 'nothing'"):
         exec("from aimet_onnx.quantsim import nothing")

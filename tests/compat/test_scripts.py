@@ -7,12 +7,13 @@ from pathlib import Path
 
 import onnx
 import pytest
+from support.folders import ROOT
 
 from qc.compat.aimet_onnx import QuantizationSimModel
 
 from .networks import feeds, network
 
-_DOCS = Path(__file__).parents[2] / "docs"
+_DOCS = ROOT / "docs"
 
 
 def _scripts(page: str) -> list[str]:

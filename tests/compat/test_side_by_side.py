@@ -6,18 +6,14 @@ AIMET's numbers were measured with aimet-onnx 2.42 on the same models and feeds.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 from onnx import ModelProto
+from support.benches import import_bench
 from support.graph_text import build_model
 from support.pipelines import run_model
 
@@ -25,7 +21,6 @@ from qc.compat.aimet_onnx import QuantizationSimModel
 
 from .networks import typed
 
-BENCHES = Path(__file__).parents[2] / "benches"
 Feed = dict[str, np.ndarray]
 Decibels = dict[str, float]
 
@@ -140,21 +135,10 @@ def test_no_less_is_left_than_aimet_leaves(case: Case) -> None:
 
 @pytest.mark.skipif("QC_AIMET_PYTHON" not in os.environ, reason="QC_AIMET_PYTHON names no Python with AIMET")
 def test_the_numbers_of_aimet() -> None:
-    with aimet_process().Aimet(os.environ["QC_AIMET_PYTHON"]) as aimet:
+    with import_bench("rivals.aimet_process").Aimet(os.environ["QC_AIMET_PYTHON"]) as aimet:
         for case in CASES:
             answer = aimet.ask(case.model, case.feeds(), config=case.config, scheme=case.scheme)
             assert decibels(answer.outputs, case) == pytest.approx(case.aimet, abs=0.1), str(case)
-
-
-def aimet_process() -> ModuleType:
-    """The bench that runs AIMET."""
-    path = BENCHES / "aimet_process.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 FORMS = [
@@ -168,12 +152,11 @@ FORMS = [
 
 
 @pytest.mark.skipif("QC_AIMET_PYTHON" not in os.environ, reason="QC_AIMET_PYTHON names no Python with AIMET")
-def test_all_forms_of_a_simulation_are_those_of_aimet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(BENCHES)
-    combinations, operators = (
-        importlib.import_module(f"aimet_{name}") for name in ("combinations", "operators")
+def test_all_forms_of_a_simulation_are_those_of_aimet() -> None:
+    process, combinations, operators = (
+        import_bench(f"rivals.aimet_{name}") for name in ("process", "combinations", "operators")
     )
-    with aimet_process().Aimet(os.environ["QC_AIMET_PYTHON"]) as aimet:
+    with process.Aimet(os.environ["QC_AIMET_PYTHON"]) as aimet:
         for name, config, setting in FORMS:
             error, found = combinations.compared(aimet, operators.operators()[name], config, setting)
             assert not error and not [finding for finding in found if not finding.documented]

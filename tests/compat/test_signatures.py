@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.folders import AIMET
 
 from qc.compat.aimet_onnx import imports
 from qc.compat.missing import MissingAttributesError, NotProvidedError, PartlyProvided
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "aimet"
-TABLE = FIXTURES / "signatures.txt"
+TABLE = AIMET / "signatures.txt"
 # Classes that scripts ask for and do not make: what makes them takes other arguments than in AIMET.
 MADE_BY_OTHERS = {
     "amp.utils.Layer": "find_layer_database_for_mac_calculation",
@@ -96,6 +96,6 @@ def test_every_call_of_aimet_is_a_call_here_or_a_sentence() -> None:
 @pytest.mark.skipif("QC_AIMET_PYTHON" not in os.environ, reason="needs AIMET")
 def test_the_table_is_what_aimet_says(tmp_path: Path) -> None:
     again, names = tmp_path / "signatures.txt", Path(imports.__file__).with_name("names.toml")
-    command = [os.environ["QC_AIMET_PYTHON"], str(FIXTURES / "make_signatures.py"), str(names), str(again)]
+    command = [os.environ["QC_AIMET_PYTHON"], str(AIMET / "make_signatures.py"), str(names), str(again)]
     subprocess.run(command, check=True, capture_output=True)
     assert again.read_text() == TABLE.read_text()

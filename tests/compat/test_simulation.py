@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from support.float_types import in_type
+from support.folders import AIMET
 from support.graph_text import build_model
 
 import qc
@@ -20,13 +21,11 @@ from qc.compat.aimet_onnx import (
     encodings_to_onnx_qdq,
     load_encodings_to_sim,
 )
-from qc.compat.aimet_onnx.loading import EncodingMismatchInfo
 from qc.compat.aimet_onnx.quantsim import set_lpbq_for_params
+from qc.compat.aimet_onnx.simulation.loading import EncodingMismatchInfo
 from qc.runtime import open_session
 
 from .networks import feeds, network, typed
-
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "aimet"
 
 
 @pytest.fixture
@@ -151,10 +150,10 @@ def test_an_uncalibrated_quantizer_is_not_exported() -> None:
 @pytest.mark.parametrize("version", ["0.6.1", "1.0.0", "2.0.0"])
 @pytest.mark.parametrize("kind", ["channel", "block", "lpbq"])
 def test_files_of_aimet_load(kind: str, version: str) -> None:
-    path = FIXTURES / f"{kind}_{version}.encodings"
+    path = AIMET / f"{kind}_{version}.encodings"
     if not path.exists():
         pytest.skip("which AIMET cannot say")
-    sim = QuantizationSimModel(onnx.load(FIXTURES / "model.onnx"))
+    sim = QuantizationSimModel(onnx.load(AIMET / "model.onnx"))
     load_encodings_to_sim(sim, path, strict=kind == "channel")
     weight = sim.qc_quantize_op_dict["w2"]
     assert weight.bitwidth == (8 if kind == "channel" else 4)

@@ -6,13 +6,11 @@ measured again where ``QC_AIMET_PYTHON`` names a Python that has it.
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.benches import import_bench
 
 # The share of the outputs' energy that is error.
 AIMET = {
@@ -28,14 +26,7 @@ AIMET = {
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
     """The bench that runs AIMET beside qc."""
-    folder = Path(__file__).parents[2] / "benches"
-    sys.path.insert(0, str(folder))
-    spec = importlib.util.spec_from_file_location("aimet_weights", folder / "aimet_weights.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    sys.path.remove(str(folder))
-    return module
+    return import_bench("aimet_weights")
 
 
 @pytest.mark.parametrize(("name", "method"), list(AIMET))

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
+from support.folders import FIXTURES, ROOT
 
 import qc
 from qc.runtime import library_path, open_session
 
-FOLDER = Path(__file__).parents[2] / "examples"
-FIXTURES = Path(__file__).parents[1] / "fixtures"
+FOLDER = ROOT / "examples"
 
 
 def numbers(script: str, folder: Path) -> dict[str, float]:

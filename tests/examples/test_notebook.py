@@ -8,8 +8,9 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from support.folders import ROOT
 
-NOTEBOOK = Path(__file__).parents[2] / "examples/notebook/quantize.ipynb"
+NOTEBOOK = ROOT / "examples/notebook/quantize.ipynb"
 
 # By what a cell ends with: what is shown below it.
 SHOWN = {

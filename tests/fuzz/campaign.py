@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support.folders import TESTS
+
 from .worker import Yard
 
-TESTS = Path(__file__).parents[1]
 _START = 120.0  # seconds for imports
 _QUOTED = 4000  # characters of standard error in a failure
 

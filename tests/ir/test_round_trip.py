@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 from support.corpus import operator_samples
+from support.folders import FIXTURES
 from support.models import floats, model_of, parse
 from support.text import trip
 
@@ -19,7 +20,6 @@ from qc.ir.onnx.lower import lower, serialize
 from qc.ir.verifier import verify
 
 BACKEND = Path(onnx.__file__).parent / "backend" / "test" / "data"
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def is_unharmed(model: ModelProto) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
+from support.folders import FIXTURES, GOLDEN
 from support.golden import GoldenFile
 from support.graphs import float_models
 from support.models import floats, model_of, parse, random_feeds
@@ -23,8 +24,7 @@ from qc.ir.onnx.lower import lower, serialize
 from qc.ir.onnx.save import save_model
 from qc.ir.text import load_text, parse_model, print_model, print_parts, save_text
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
-GOLDEN = sorted((Path(__file__).parents[1] / "golden").rglob("*.golden"))
+GOLDEN_FILES = sorted(GOLDEN.rglob("*.golden"))
 
 
 def digits() -> tuple[Model, list[dict[str, np.ndarray]]]:
@@ -35,7 +35,7 @@ def digits() -> tuple[Model, list[dict[str, np.ndarray]]]:
 # -- quantized models -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize("path", GOLDEN_FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_what_the_passes_make(path: Path, tmp_path: Path) -> None:
     file = GoldenFile.read(path)
     model = parse(file.model)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from onnx import TensorProto, numpy_helper
+from support.folders import AIMET
 
 import qc
 from qc.ir import QuantSpec, lift, pack, quantize, unpack
@@ -19,8 +20,7 @@ from qc.ir.quant.spec import Encoding
 from qc.ir.tensor_ref import TensorRef
 from qc.passes.encodings import encoding_of, located, read_encodings
 
-FOLDER = Path(__file__).parents[1] / "fixtures/aimet"
-FILES = sorted(FOLDER.glob("*.encodings"), key=lambda path: path.name)
+FILES = sorted(AIMET.glob("*.encodings"), key=lambda path: path.name)
 TYPES = {
     (2, True): TensorProto.INT2,
     (2, False): TensorProto.UINT2,
@@ -54,8 +54,8 @@ def test_what_cannot_be_packed() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_codes_are_those_that_the_file_defines(path: Path) -> None:
     """``round(clamp(x, min, max) / scale - offset)``, in AIMET's terms and in float64."""
-    weights = qc.read_weights(FOLDER / "model.onnx", path)
-    model = lift(FOLDER / "model.onnx")
+    weights = qc.read_weights(AIMET / "model.onnx", path)
+    model = lift(AIMET / "model.onnx")
     for record in located(read_encodings(path), model).records:
         value = model.graph.value_named(record.name)
         if value is None or value.const is None or record.format.bits == 32:
@@ -85,7 +85,7 @@ def _aligned(numbers: np.ndarray, weight: QuantizedWeight) -> np.ndarray:
 
 
 def test_the_two_levels_are_one_scale() -> None:
-    record = located(read_encodings(FOLDER / "lpbq_1.0.0.encodings"), lift(FOLDER / "model.onnx")).by_name()[
+    record = located(read_encodings(AIMET / "lpbq_1.0.0.encodings"), lift(AIMET / "model.onnx")).by_name()[
         "w1"
     ]
     encoding = encoding_of(record, (4, 8, 1, 1))
@@ -95,11 +95,11 @@ def test_the_two_levels_are_one_scale() -> None:
     ):
         encoding_of(record, (4, 12, 1, 1), "'f'")
     with pytest.raises(UsageError, match="'w1' has 4 scales, but is no weight with a known axis"):
-        encoding_of(read_encodings(FOLDER / "channel_1.0.0.encodings").by_name()["w1"])
+        encoding_of(read_encodings(AIMET / "channel_1.0.0.encodings").by_name()["w1"])
 
 
 def test_a_plain_array_on_the_grid_of_a_file() -> None:
-    record = read_encodings(FOLDER / "channel_1.0.0.encodings").by_name()["x"]
+    record = read_encodings(AIMET / "channel_1.0.0.encodings").by_name()["x"]
     encoding = encoding_of(record)
     assert quantize(np.float32(-1e9), encoding) == 0 and quantize(np.float32(1e9), encoding) == 255
 

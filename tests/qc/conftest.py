@@ -12,12 +12,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, helper, numpy_helper
+from support.folders import FIXTURES, TESTS
 from support.models import floats, model_of
 
 from qc.cli import main
 from qc.ir.base.plugins import installed_plugins
-
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     (info / "entry_points.txt").write_text("[qc.plugins]\nplanted = support.planted\n")
     monkeypatch.syspath_prepend(site)
     installed_plugins.cache_clear()
-    yield f"{site}{os.pathsep}{Path(__file__).parents[1]}"
+    yield f"{site}{os.pathsep}{TESTS}"
     installed_plugins.cache_clear()
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, numpy_helper
+from support.benches import import_bench
 from support.models import floats, parse, random_feeds
 from support.recurrent import recurrent, recurrent_feeds
 
@@ -20,19 +19,10 @@ from qc.checking import Check, CheckedOp
 from qc.passes.framework.target import load_target
 from qc.rendering.check import integer_share, seconds_by_type
 
-ROOT = Path(__file__).parents[2]
 PASSES = (
     "fold-constants,eliminate-dead-code,match-supergroups,insert-quantizers,annotate-per-channel,"
     "tie-quantizers,calibrate,insert-qdq"
 )
-
-
-def _networks() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("networks", ROOT / "benches" / "networks.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(
@@ -44,7 +34,7 @@ def _networks() -> ModuleType:
     ],
 )
 def test_the_networks_run_in_integers(name: str, integer: dict[str, int]) -> None:
-    networks = _networks()
+    networks = import_bench("models.networks")
     model = networks.NETWORKS[name]()
     passes = PASSES.replace("insert-quantizers", "insert-quantizers{slower=integer}")
     compiled = qc_package.compile(model, passes, data=list(networks.feeds(1)))
@@ -59,7 +49,7 @@ def test_the_networks_run_in_integers(name: str, integer: dict[str, int]) -> Non
 
 
 def test_products_of_probabilities_are_in_float_where_they_take_no_longer() -> None:
-    networks = _networks()
+    networks = import_bench("models.networks")
     compiled = qc_package.compile(networks.NETWORKS["vit"](), PASSES, data=list(networks.feeds(1)))
     check = qc_package.check(compiled.model)
     done = Counter(op.op_type for op in check.counted if op.runs == "integer")

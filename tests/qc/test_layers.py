@@ -48,8 +48,8 @@ def compiled_network() -> Compiled:
     return qc.compile(NETWORK, "w8a8", data=FEEDS)
 
 
-def errors_of(compiled: Compiled, feeds: list[dict[str, np.ndarray]] = FEEDS) -> LayerErrors:
-    return layer_errors(compiled, load_data(feeds, model_inputs(NETWORK)), threads=1)
+def errors_of(compiled: Compiled) -> LayerErrors:
+    return layer_errors(compiled, load_data(FEEDS, model_inputs(NETWORK)), threads=1)
 
 
 def sqnr(x: np.ndarray, y: np.ndarray) -> float:

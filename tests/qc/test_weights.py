@@ -11,13 +11,12 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+from support.folders import AIMET
 from support.models import parse
 
 import qc as package
 from qc.ir import Encoding, QuantSpec, Site, weights_of
 from qc.ir.errors import UsageError
-
-AIMET = Path(__file__).parents[1] / "fixtures/aimet"
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
-BENCH = Path(__file__).parents[2] / "benches" / "cuda.py"
+from support.folders import ROOT
+
+BENCH = ROOT / "benches" / "cuda.py"
 
 
 def test_the_bench_prints_a_row_for_every_operator_and_network() -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from .folders import FIXTURES
 from .models import floats, model_of, parse, random_feeds
 from .operator_cases import operator_cases
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 BACKEND = Path(onnx.__file__).parent / "backend" / "test" / "data"
 _LARGEST = 200_000  # bytes of a file
 # Models that make their weights, hundreds of megabytes, when they run.

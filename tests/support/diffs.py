@@ -6,7 +6,8 @@ from onnx import AttributeProto, GraphProto, ModelProto
 
 from qc.diff import ModelDiff, diff_models
 from qc.ir import lift
-from support.models import parse
+
+from .models import parse
 
 CHAIN = """
 g (float[1,2,4,4] x) => (float[1,2,4,4] y)

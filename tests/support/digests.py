@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 from qc.ir.errors import QcError
 from qc.ir.onnx.lower import lower, serialize
@@ -11,11 +10,11 @@ from qc.ir.text import print_model
 from qc.passes import Stage, registry
 
 from .corpus import Sample, exported_samples, operator_samples, own_samples
+from .folders import GOLDEN
 from .golden import GoldenFile
 from .pipelines import QUANTIZE
 from .properties import artifacts, run
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 LOWERING = ",".join(cls.name for cls in registry() if cls.stage is Stage.LOWER)
 
 

@@ -34,11 +34,11 @@ from qc.ir.errors import QcError
 from qc.ir.text import print_model
 from qc.passes import Pipeline, parse_pipeline
 
+from .folders import ROOT
 from .models import parse, random_feeds
 from .pipelines import apply
 
 WRITTEN = ("run", "model")
-_ROOT = Path(__file__).parents[2]  # what paths of files in pipelines are relative to
 _LINE = re.compile(r"(?<=\.toml), line \d+")  # would change with every edit of a target
 
 
@@ -92,7 +92,7 @@ def _results(file: GoldenFile) -> Iterator[tuple[str, str]]:
     count = int(file.run.get("data", "0"))
     feeds = random_feeds(model, count) if count else None
     try:
-        with contextlib.chdir(_ROOT):
+        with contextlib.chdir(ROOT):
             ir, context, _ = apply(file.run["pipeline"], model, file.run.get("target", "ort-cpu"), feeds)
     except QcError as error:
         yield "error", f"{type(error).__name__}: {error}\n"

@@ -8,9 +8,10 @@ from onnx import ModelProto
 from qc.ir.model import Model
 from qc.ir.quant.spec import Quantizer
 from qc.passes import PassContext
-from support.models import random_feeds
-from support.pipelines import QUANTIZE, apply, artifact, check, run_model
-from support.placement import of_value
+
+from .models import random_feeds
+from .pipelines import QUANTIZE, apply, artifact, check, run_model
+from .placement import of_value
 
 BOTH = f"{QUANTIZE},insert-qdq,to-simulation,to-encodings"
 

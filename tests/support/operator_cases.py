@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import pickle
 import warnings
-from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import ModelProto
 
-_KEPT = Path(__file__).parents[2] / "build" / "operator-cases"
+from .folders import ROOT
+
+_KEPT = ROOT / "build" / "operator-cases"
 
 
 def operator_cases() -> list[tuple[str, ModelProto, list[object]]]:

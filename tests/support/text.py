@@ -6,7 +6,8 @@ from pathlib import Path
 
 from qc.ir.model import Model
 from qc.ir.text import load_text, parse_model, print_model, print_parts, save_text
-from support.equality import differences
+
+from .equality import differences
 
 MODEL = """<ir_version: 10, opset_import: ["" : 21, "my" : 2]>
 g (float[N, 4] x, bool c) => (float[N, 2] y, float[N, 2] z) <float[4, 2] w> {

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from support.folders import ROOT
+
 from qc.passes.framework.target import Target, load_target
 from qc.passes.framework.target_support import OpSupport, Support
 from qc.runtime.devices.known import DEVICES, Device, version_of
@@ -13,7 +15,7 @@ from qc.runtime.devices.known import DEVICES, Device, version_of
 from .catalogue import SAMPLES
 from .offers import Offer, accepted, offers
 
-FOLDER = Path(__file__).parents[2] / "passes" / "targets" / "support"
+FOLDER = ROOT / "passes" / "targets" / "support"
 RUNTIMES = ("openvino", "qnn-htp")
 _TOGETHER = 64
 

@@ -29,7 +29,7 @@ def in_opset(model: Model, opset: int) -> Model:
     if model.opset >= opset:
         return model
     try:
-        proto = converted(lower(model, as_declared=False), opset)
+        proto = converted(lower(model, as_declared=False), opset, model.base_dir)
         oldest_ir = helper.find_min_ir_version_for(proto.opset_import, ignore_unknown=True)
         proto.ir_version = max(proto.ir_version, oldest_ir)
         newer = lift(proto, model.base_dir)

@@ -123,37 +123,44 @@ class Eval(Command):
         runnables: dict[str, ModelProto | Path | Runnable] = dict(models)
         if device is not None:
             runnables[device.name] = _on_device(device, list(models.values())[-1], task)
-        saturation, length = self._saturation(task, compiled), task.data.length
-        threads = task.compilation.threads or DEFAULT_THREADS
+        saturation = self._saturation(task, compiled)
         with RichProgress(standard_error()) as progress:
             context = PassContext(progress=progress)
             result = evaluate(
                 task.compilation.reference(),
                 runnables,
-                saturation.watch(context.track(task.data, "comparing", length)),
+                saturation.watch(context.track(task.data, "comparing", task.data.length)),
                 base_dir=task.compilation.base_dir,
-                threads=threads,
+                threads=task.compilation.threads or DEFAULT_THREADS,
                 latency_seconds=self.latency_seconds,
                 metrics=metrics,
                 labels=labels,
                 provider=task.compilation.device,
                 untimed=[device.name] if device is not None and device.emulated else (),
             )
-            errors = None
-            if self._asks_layers and compiled is not None:
-                errors = layer_errors(
-                    compiled,
-                    task.data,
-                    threads=threads,
-                    device=task.compilation.device,
-                    track=lambda feeds: context.track(feeds, "comparing tensors", length),
-                )
+            errors = self._layer_errors(task, compiled, context)
         self._write(result, errors)
         self._show(result, errors)
         if not self.job.quiet:
             print_written([self.json_file, self.html_file])
         for note in [*saturation.notes(), *self._notes(task, compiled)]:
             print_note(note)
+
+    def _layer_errors(
+        self, task: StartedJob, compiled: Compiled | None, context: PassContext
+    ) -> LayerErrors | None:
+        """The errors of single tensors, if they are wanted."""
+        if not self._asks_layers or compiled is None:
+            return None
+        assert task.data is not None
+        length = task.data.length
+        return layer_errors(
+            compiled,
+            task.data,
+            threads=task.compilation.threads or DEFAULT_THREADS,
+            device=task.compilation.device,
+            track=lambda feeds: context.track(feeds, "comparing tensors", length),
+        )
 
     def _notes(self, task: StartedJob, compiled: Compiled | None) -> list[str]:
         """What is to be known of the models that were compared."""

@@ -30,10 +30,10 @@ from .defs import (
     qtype,
 )
 from .layer_output_utils import LayerOutputUtil
-from .loading import encodings_to_onnx_qdq, load_encodings_to_sim
 from .quant_analyzer import QuantAnalyzer, analyze_per_layer_sensitivity
 from .quantsim import QuantizationSimModel, compute_encodings
 from .sequential_mse.seq_mse import apply_seq_mse
+from .simulation.loading import encodings_to_onnx_qdq, load_encodings_to_sim
 
 __all__ = [
     "LayerOutputUtil",

@@ -12,7 +12,7 @@ from qc.runtime.sessions.providers import missing_for_cuda
 from .defs import CallbackFunc, QuantizationDataType, qtype
 from .deprecation import warn_deprecated
 from .errors import ArgumentError, raised_as_in_aimet
-from .files import config_of
+from .simulation.files import config_of
 
 # The order of the constructor's arguments when they could be given without their names.
 _OLD_ORDER = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .defs import float16, int16, qtype
 from .errors import ArgumentError
-from .exception_rules import apply_exception_rules
+from .simulation.exception_rules import apply_exception_rules
 
 if TYPE_CHECKING:
     from .quantsim import QuantizationSimModel

@@ -13,8 +13,8 @@ from .amp.quantizer_groups import QuantizerGroup, find_quantizer_group
 from .common.amp.utils import SEARCHES, AMPSearchAlgo, Candidate, candidate_cost, candidate_of
 from .defs import QuantizationDataType, int8, int16, qtype
 from .errors import ArgumentError
-from .exception_rules import apply_exception_rules
 from .qc_quantize_op import QcQuantizeOp
+from .simulation.exception_rules import apply_exception_rules
 
 if TYPE_CHECKING:
     from .quantsim import QuantizationSimModel

@@ -26,10 +26,10 @@ from .defs import QSpec, QuantizationDataType, QuantScheme, TfEncoding, float32,
 from .defs import TensorQuantizerOpMode as OpMode
 from .deprecation import warn_deprecated
 from .errors import ArgumentError, FormatError, raised_as_in_aimet
-from .quant_info import QcQuantizeInfo
-from .tensor_quantizer import ASKED, TensorQuantizer
-from .tf_encodings import bits_of
-from .weight_axes import WeightAxes
+from .simulation.quant_info import QcQuantizeInfo
+from .simulation.tensor_quantizer import ASKED, TensorQuantizer
+from .simulation.tf_encodings import bits_of
+from .simulation.weight_axes import WeightAxes
 
 __all__ = ["GroupedBlockQuantizeDequantize", "OpMode", "QcQuantizeOp", "TensorQuantizerParams", "TfEncoding"]
 

@@ -27,9 +27,9 @@ from .errors import ArgumentError
 from .feeds import feeds_of
 from .layer_output_utils import computed_tensors
 from .qc_quantize_op import QcQuantizeOp
-from .quantized_model import OpQuantizers
 from .quantsim import QuantizationSimModel
-from .session import recorded_feeds
+from .simulation.quantized_model import OpQuantizers
+from .simulation.session import recorded_feeds
 
 Callback = Callable[[Any], Any]
 Ends = tuple[float, float]

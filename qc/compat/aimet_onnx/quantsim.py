@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,12 @@ from qc.runtime import use_custom_ops
 
 from ..providers import Providers, device_of
 from .arguments import calibration_of, with_old_arguments
-from .bias import LEAST_SCALE
 from .defs import QTYPE_ALIASES, QuantizationDataType, QuantScheme, float16, float32, int8, qtype
 from .errors import ArgumentError, raised_as_in_aimet
-from .files import (
+from .meta.operations import Product
+from .qc_quantize_op import OpMode, QcQuantizeOp
+from .simulation.bias import LEAST_SCALE
+from .simulation.files import (
     CALIBRATIONS,
     arguments_of,
     calibrate_parameters,
@@ -39,8 +42,8 @@ from .files import (
     version_of,
     with_names_of_codes,
 )
-from .internals import MOVING, TIED, apply_constraints, ties_of
-from .loading import (
+from .simulation.internals import MOVING, TIED, ties_of
+from .simulation.loading import (
     encodings_to_onnx_qdq,
     freeze_grids,
     load_document,
@@ -48,14 +51,12 @@ from .loading import (
     param_document,
     read_qdq,
 )
-from .meta.operations import Product
-from .model_names import with_names
-from .placement import fold_parameters, placement_of
-from .qc_quantize_op import OpMode, QcQuantizeOp
-from .quantized_model import Feed
-from .running import RunnableModel
-from .session import build_session, compute_encodings
-from .weights import (
+from .simulation.model_names import with_names
+from .simulation.placement import fold_parameters, placement_of
+from .simulation.quantized_model import Feed
+from .simulation.running import RunnableModel
+from .simulation.session import build_session, compute_encodings
+from .simulation.weights import (
     clamp_activation_encodings,
     set_blockwise_quantization_for_weights,
     set_grouped_blockwise_quantization_for_weights,
@@ -89,8 +90,19 @@ __all__ = [
 op_types_to_tie_qtzrs = list(TIED)
 op_outputs_to_ignore = list(MOVING)
 _tie_qtzrs = True
-_apply_constraints = apply_constraints
 _INT32_MINIMUM_SCALE = LEAST_SCALE
+
+
+@contextmanager
+def _apply_constraints(flag: bool) -> Iterator[None]:
+    """Says for a while whether any op ties grids; scripts call it by this name."""
+    global _tie_qtzrs
+    before = _tie_qtzrs
+    try:
+        _tie_qtzrs = flag
+        yield
+    finally:
+        _tie_qtzrs = before
 
 
 class QuantizationSimModel(RunnableModel):

@@ -18,8 +18,8 @@ from qc.ir.onnx.protos import walk_graphs
 from .errors import ArgumentError
 from .feeds import feed_of
 from .meta.connectedgraph import ConnectedGraph
-from .quantized_model import QuantizedModel
-from .session import OrtInferenceSession, build_session
+from .simulation.quantized_model import QuantizedModel
+from .simulation.session import OrtInferenceSession, build_session
 
 __all__ = ["OrtInferenceSession", "build_session"]
 

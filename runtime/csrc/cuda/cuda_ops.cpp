@@ -14,7 +14,8 @@ class Cuda {
     check(api, api.KernelContext_GetGPUComputeStream(context, &stream_));
   }
 
-  void fake_quantize(const QuantizerAttributes& attributes, const FloatTensor& x, const Grid& grid, void* y) const {
+  void fake_quantize(const QuantizerAttributes& attributes, const FloatTensor& x, const Grid& grid,
+                     void* y) const {
     cuda::fake_quantize(attributes, x, grid, y, stream_);
   }
 

@@ -101,24 +101,27 @@ __global__ void quantize_tensor(const Stored<type>* x, Stored<type>* y, std::siz
 
 // For any scales and any memory: a thread quantizes one element. x and y may be the same memory.
 template <ElementType type, class Grid>
-__global__ void quantize_each(const Stored<type>* x, Stored<type>* y, std::size_t count, Quantization quantization) {
+__global__ void quantize_each(const Stored<type>* x, Stored<type>* y, std::size_t count,
+                              Quantization quantization) {
   const std::size_t i = std::size_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
   y[i] = Step<Grid>(quantization, scale_of(quantization.layout, i)).template quantize<type>(x[i]);
 }
 
 template <ElementType type>
-void quantize_all(const void* data, void* result, std::size_t count, bool single, const Quantization& quantization,
-                  Stream stream) {
+void quantize_all(const void* data, void* result, std::size_t count, bool single,
+                  const Quantization& quantization, Stream stream) {
   const auto* const x = static_cast<const Stored<type>*>(data);
   auto* const y = static_cast<Stored<type>*>(result);
   constexpr std::size_t of_block = std::size_t{kThreads} * kPackElements<type> * kPacks<type>;
   with_grid(quantization.rule, [&](auto kind) {
     using Grid = typename decltype(kind)::Type;
     if (single && is_aligned(x) && is_aligned(y))
-      launch(quantize_tensor<type, Grid>, divide_up(count, of_block), kThreads, stream, x, y, count, quantization);
+      launch(quantize_tensor<type, Grid>, divide_up(count, of_block), kThreads, stream, x, y, count,
+             quantization);
     else
-      launch(quantize_each<type, Grid>, divide_up(count, kThreads), kThreads, stream, x, y, count, quantization);
+      launch(quantize_each<type, Grid>, divide_up(count, kThreads), kThreads, stream, x, y, count,
+             quantization);
   });
 }
 

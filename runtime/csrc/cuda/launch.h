@@ -15,7 +15,8 @@ inline void check(cudaError_t code) {
   if (code != cudaSuccess) throw std::runtime_error(std::string("CUDA: ") + cudaGetErrorString(code));
 }
 
-// Starts a kernel with that many blocks. Cards take up to 2^31 - 1 of them, more than any memory has work for.
+// Starts a kernel with that many blocks. Cards take up to 2^31 - 1 of them, more than any memory has work
+// for.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), std::size_t blocks, unsigned threads, Stream stream,
             Arguments... arguments) {

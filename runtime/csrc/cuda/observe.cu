@@ -56,8 +56,8 @@ struct Seen {
     raise(above, above_minus_infinity(highest));
   }
 
-  // Looks first, because threads that change the same memory wait for each other. What a look finds may be out of
-  // date, but never larger than the truth, so that no change is missed.
+  // Looks first, because threads that change the same memory wait for each other. What a look finds may be
+  // out of date, but never larger than the truth, so that no change is missed.
   __device__ static void raise(volatile std::uint32_t* greatest, std::uint32_t distance) {
     if (distance > *greatest) atomicMax(const_cast<std::uint32_t*>(greatest), distance);
   }
@@ -82,7 +82,8 @@ __device__ inline void for_each_shared(const Stored<type>* x, std::size_t count,
         for (unsigned element = 0; element < kPackElements<type>; ++element)
           visit(widened<type>(loaded[place].elements[element]));
   }
-  for (std::size_t i = packs * kPackElements<type> + first; i < count; i += threads) visit(widened<type>(x[i]));
+  for (std::size_t i = packs * kPackElements<type> + first; i < count; i += threads)
+    visit(widened<type>(x[i]));
 }
 
 // Most values of networks are zero or have a magnitude in these 32 powers of two. A block counts those in
@@ -105,8 +106,8 @@ struct Bins {
       atomicAdd(&histogram[bin], Counter{1});
   }
 
-  // Adds a full window to the histogram. Each block begins elsewhere, since those that change the same memory wait
-  // for each other.
+  // Adds a full window to the histogram. Each block begins elsewhere, since those that change the same memory
+  // wait for each other.
   __device__ void finish() const {
     const unsigned begin = 2 * kSignedSlots / gridDim.x * blockIdx.x;
     for (unsigned step = threadIdx.x; step < 2 * kSignedSlots; step += kTensorThreads) {
@@ -129,8 +130,8 @@ struct Meeting {
 constexpr unsigned kMeetings = 1u << 16;
 __device__ Meeting meetings[kMeetings];
 
-// The range of a whole tensor, unless result has no place for it; and if counts, the histogram, which is added to what
-// is there.
+// The range of a whole tensor, unless result has no place for it; and if counts, the histogram, which is
+// added to what is there.
 template <ElementType type, bool counts>
 __global__ void __launch_bounds__(kTensorThreads)
     observe_tensor(const Stored<type>* x, std::size_t count, unsigned meeting_place, Observation result) {
@@ -173,7 +174,8 @@ __global__ void begin_histogram(const std::int64_t* before, std::int64_t* histog
   if (bin < kHistogramBins) histogram[bin] = before == nullptr ? 0 : before[bin];
 }
 
-// Where the kernels for channels gather what they find: in the memory of the results, as distances until the end.
+// Where the kernels for channels gather what they find: in the memory of the results, as distances until the
+// end.
 struct Gathered {
   std::uint32_t* below;
   std::uint32_t* above;
@@ -187,11 +189,11 @@ struct Channels {
   std::size_t run;
 };
 
-// Calls visit for the elements first, first + stride and so on before last, as float32. Several are loaded before
-// the first of them is visited, which keeps the memory busy.
+// Calls visit for the elements first, first + stride and so on before last, as float32. Several are loaded
+// before the first of them is visited, which keeps the memory busy.
 template <ElementType type, class Visit>
-__device__ inline void for_each_strided(const Stored<type>* x, std::size_t first, std::size_t last, std::size_t stride,
-                                        const Visit& visit) {
+__device__ inline void for_each_strided(const Stored<type>* x, std::size_t first, std::size_t last,
+                                        std::size_t stride, const Visit& visit) {
   constexpr unsigned batch = 8;
   std::size_t i = first;
   for (; i < last && last - i > (batch - 1) * stride; i += batch * stride) {
@@ -236,7 +238,8 @@ __global__ void observe_runs(const Stored<type>* x, Channels channels, std::size
 
 // For short runs: a thread takes one column, whose elements are all of one channel, and walks some rows.
 template <ElementType type>
-__global__ void observe_columns(const Stored<type>* x, Channels channels, std::size_t rows, Gathered gathered) {
+__global__ void observe_columns(const Stored<type>* x, Channels channels, std::size_t rows,
+                                Gathered gathered) {
   const std::size_t columns = channels.number * channels.run, blocks = (columns + kThreads - 1) / kThreads;
   const std::size_t column = blockIdx.x % blocks * kThreads + threadIdx.x, first = blockIdx.x / blocks * rows;
   if (column >= columns) return;
@@ -249,7 +252,8 @@ __global__ void observe_columns(const Stored<type>* x, Channels channels, std::s
   if (seen.nonfinite > 0) atomicAdd(gathered.nonfinite, Counter{seen.nonfinite});
 }
 
-__global__ void finish_channels(Gathered gathered, Observation result, std::size_t channels, std::size_t elements) {
+__global__ void finish_channels(Gathered gathered, Observation result, std::size_t channels,
+                                std::size_t elements) {
   const std::size_t index = std::size_t{blockIdx.x} * kThreads + threadIdx.x;
   if (index < channels) {
     result.minimum[index] = minimum_of(gathered.below[index]);
@@ -267,15 +271,16 @@ template <ElementType type>
 void observe_whole(const Stored<type>* x, std::size_t count, const Observation& result, Stream stream) {
   const bool counts = result.histogram != nullptr;
   const std::size_t share = std::size_t{kTensorThreads} * kPacksOfThread * kPackElements<type>;
-  const std::size_t most = (counts ? kCountingBlocksOfProcessor : kTensorBlocksOfProcessor) * multiprocessors();
+  const std::size_t most =
+      (counts ? kCountingBlocksOfProcessor : kTensorBlocksOfProcessor) * multiprocessors();
   const std::size_t blocks = std::max(std::size_t{1}, std::min(divide_up(count, share), most));
   const auto kernel = counts ? observe_tensor<type, true> : observe_tensor<type, false>;
   launch(kernel, blocks, kTensorThreads, stream, x, count, next_meeting(), result);
 }
 
 template <ElementType type>
-void observe_channels(const Stored<type>* x, std::size_t count, const Channels& channels, const Observation& result,
-                      Stream stream) {
+void observe_channels(const Stored<type>* x, std::size_t count, const Channels& channels,
+                      const Observation& result, Stream stream) {
   const Gathered gathered = {reinterpret_cast<std::uint32_t*>(result.minimum),
                              reinterpret_cast<std::uint32_t*>(result.maximum),
                              reinterpret_cast<Counter*>(result.nonfinite)};
@@ -290,8 +295,8 @@ void observe_channels(const Stored<type>* x, std::size_t count, const Channels& 
     const std::size_t blocks = divide_up(channels.number * channels.run, kThreads);
     const std::size_t slices = std::min(divide_up(channels.rows, kRowsOfThread), divide_up(most, blocks));
     const std::size_t rows = divide_up(channels.rows, slices);
-    launch(observe_columns<type>, blocks * divide_up(channels.rows, rows), kThreads, stream, x, channels, rows,
-           gathered);
+    launch(observe_columns<type>, blocks * divide_up(channels.rows, rows), kThreads, stream, x, channels,
+           rows, gathered);
   }
   launch(finish_channels, blocks_for_all, kThreads, stream, gathered, result, channels.number, count);
 }
@@ -307,7 +312,8 @@ void observe_elements(const FloatTensor& tensor, std::int64_t axis, Observation 
     result.minimum = nullptr;
   }
   if (result.histogram != nullptr && result.histogram != result.before)
-    launch(begin_histogram, divide_up(kHistogramBins, kThreads), kThreads, stream, result.before, result.histogram);
+    launch(begin_histogram, divide_up(kHistogramBins, kThreads), kThreads, stream, result.before,
+           result.histogram);
   if (number == 1 || result.histogram != nullptr) observe_whole<type>(x, count, result, stream);
 }
 

@@ -1,5 +1,5 @@
-// What examples/c needs of ONNX Runtime's C interface, for tests: its Python package has the library, but no headers.
-// The interface is a table that only ever grows, so entries are declared by their position in it.
+// What examples/c needs of ONNX Runtime's C interface, for tests: its Python package has the library, but no
+// headers. The interface is a table that only ever grows, so entries are declared by their position in it.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

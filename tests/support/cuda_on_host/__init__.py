@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from ..folders import ROOT
+
 _HERE = Path(__file__).parent
-_ROOT = Path(__file__).parents[3]
-_CSRC = _ROOT / "runtime" / "csrc"
+_CSRC = ROOT / "runtime" / "csrc"
 _SOURCES = (
     _HERE / "operators.cpp",
     *(_CSRC / f"{name}.cpp" for name in ("registration", "fake_quantize", "observe", "element_loops")),
-    *(_CSRC / f"{name}.cpp" for name in ("instruction_sets", "sum_loops", "error_loops")),
+    *(_CSRC / f"{name}.cpp" for name in ("instruction_sets", "sum_loops", "squared_error_loops")),
     *(_CSRC / "cuda" / name for name in ("cuda_ops.cpp", "fake_quantize.cu", "observe.cu")),
 )
 # What is undefined ends the process. CUDA reads the memory of floats as integers, so types may share memory.
@@ -42,7 +43,7 @@ def build_cuda_on_host() -> Path:
     digest = hashlib.sha256(" ".join(_OPTIONS).encode())
     for path in sorted((*_HERE.glob("*.*"), *_CSRC.rglob("*.*"))):
         digest.update(path.read_bytes())
-    library = _ROOT / "build" / "cuda-on-host" / f"{digest.hexdigest()[:16]}.so"
+    library = ROOT / "build" / "cuda-on-host" / f"{digest.hexdigest()[:16]}.so"
     if not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)
         unfinished = library.with_suffix(f".{os.getpid()}.so")

@@ -1,6 +1,6 @@
-// A stand-in for the header of CUDA that runs kernels on the processor, so that tests can run them where there
-// is no GPU. It has what the kernels of qc use, and nothing that waits for a device: a kernel library that
-// would do so does not compile here.
+// A stand-in for the header of CUDA that runs kernels on the processor, so that tests can run them where
+// there is no GPU. It has what the kernels of qc use, and nothing that waits for a device: a kernel library
+// that would do so does not compile here.
 //
 // The threads of a block are contexts that take turns: each runs until it ends or waits for the others. The
 // order of the turns is reversed from one wait to the next, to find code that relies on an order.

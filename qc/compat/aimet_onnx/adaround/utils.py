@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from onnx import AttributeProto
 
 from ..meta.operations import Product
-from ..quantized_model import QuantizedModel
+from ..simulation.quantized_model import QuantizedModel
 
 AdaroundSupportedModules = ["Conv", "ConvTranspose", "MatMul", "Gemm"]
 

@@ -21,7 +21,7 @@ from ..common.amp.utils import (
 )
 from ..defs import TfEncoding, qtype
 from ..errors import ArgumentError
-from ..exception_rules import apply_exception_rules
+from ..simulation.exception_rules import apply_exception_rules
 from .callbacks import EvalCallbackFactory, _compute_sqnr, only, score_of
 from .quantizer_groups import QuantizerGroup, find_quantizer_group, find_supported_candidates
 from .utils import (

@@ -12,7 +12,7 @@ from ..common.amp.utils import Candidate
 from ..defs import QuantizationDataType, qtype
 from ..meta.operations import Product
 from ..qc_quantize_op import QcQuantizeOp
-from ..quantized_model import QuantizedModel
+from ..simulation.quantized_model import QuantizedModel
 
 Quantizers = Mapping[str, QcQuantizeOp]
 

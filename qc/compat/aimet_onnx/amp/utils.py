@@ -9,7 +9,7 @@ from math import prod
 from ..common.amp.utils import Candidate, candidate_cost
 from ..meta.connectedgraph import ConnectedGraph
 from ..meta.operations import Op
-from ..quantized_model import QuantizedModel
+from ..simulation.quantized_model import QuantizedModel
 from .quantizer_groups import QuantizerGroup
 
 _LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")

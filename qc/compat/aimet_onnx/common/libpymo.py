@@ -1,6 +1,6 @@
 """The types that scripts take from AIMET's compiled libraries, ``libpymo`` and ``libquant_info``."""
 
 from ..defs import TensorQuantizerOpMode, TfEncoding
-from ..quant_info import QcQuantizeInfo
+from ..simulation.quant_info import QcQuantizeInfo
 
 __all__ = ["QcQuantizeInfo", "TensorQuantizerOpMode", "TfEncoding"]

@@ -16,7 +16,7 @@ from qc.passes.quantize.quantsim.nodes import Node, NodeGraph
 
 from ...missing import PartlyProvided
 from ..errors import ArgumentError
-from ..model_names import with_names
+from ..simulation.model_names import with_names
 from .operations import Op, Product
 
 CONSTANT_TYPE = ["Constant", "ConstantOfShape"]
