@@ -38,9 +38,9 @@ from .decompositions.factors import factors
 from .decompositions.fourier import short_time, transform
 from .decompositions.gemm import gemm
 from .decompositions.grouped_attention import group_query_attention
+from .decompositions.interpolation import resized
 from .decompositions.pools import average
 from .decompositions.recurrent import advice, unrolled
-from .decompositions.resized import nearest
 from .decompositions.rotary import fused_rotary_embedding, rotary_embedding
 from .decompositions.scattered import scattered
 from .decompositions.tangent import tangent
@@ -99,11 +99,12 @@ class DecomposeOps(Pass):
     or RMSNormalization over several axes one over the last, a GroupNormalization one of instances, a
     ScatterND into what lies together a Concat with what is around it, a Pad of integers a Concat, a Split of
     a row Slices, a STFT a Conv, a DFT of up to 2048 places a MatMul, a ReverseSequence of one length a
-    Gather, a Resize to the nearest numbers one that repeats them or Gathers, a Trilu a Where, and Mish,
-    Softsign, Selu, Celu, Sum, Mean, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceSumSquare and
-    Scaler, which scikit-learn's models begin with, what their definition says. Only ops on float32 are
-    written so, but GatherND, OneHot, Pad and ReverseSequence on any type; recurrent ones must have lengths
-    that are known, constant weights, and no clipping.
+    Gather, a Resize to the nearest numbers one that repeats them or Gathers, one that interpolates by a scale
+    which is no ratio of lengths, or with antialias, MatMuls, a Trilu a Where, and Mish, Softsign, Selu, Celu,
+    Sum, Mean, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceSumSquare and Scaler, which scikit-
+    learn's models begin with, what their definition says. Only ops on float32 are written so, but GatherND,
+    OneHot, Pad and ReverseSequence on any type; recurrent ones must have lengths that are known, constant
+    weights, and no clipping.
 
     For every target a Pad or a Resize along some axes says of all what becomes of them, where that is known.
 
@@ -203,7 +204,7 @@ class DecomposeOps(Pass):
             "ReduceLogSum": sums.of_sum,
             "ReduceLogSumExp": sums.log_sum_exp,
             "ReduceSumSquare": sums.of_sum,
-            "Resize": nearest,
+            "Resize": resized,
             "ReverseSequence": movement.reverse_sequence,
             "RotaryEmbedding": rotary_embedding,
             "STFT": short_time,

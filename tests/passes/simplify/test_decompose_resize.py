@@ -1,11 +1,11 @@
-"""A Resize to the nearest numbers takes those that ONNX defines, in forms that the HTP computes."""
+"""A Resize takes the numbers that ONNX defines, in forms that the HTP computes."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from onnx import ModelProto
-from support.decomposed import types
+from support.decomposed import agree, types
 from support.models import parse
 from support.pipelines import run_model
 
@@ -76,3 +76,46 @@ def test_what_is_said_of_some_axes_is_known_of_all(
     given: str, attributes: str, constant: str, expected: list[str]
 ) -> None:
     assert types(unchanged(resized(given, attributes, constant))) == expected
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ('coordinate_transformation_mode = "half_pixel"', True),
+        ('coordinate_transformation_mode = "asymmetric"', True),
+        ('coordinate_transformation_mode = "pytorch_half_pixel"', True),
+        ('coordinate_transformation_mode = "half_pixel_symmetric"', True),
+        ('coordinate_transformation_mode = "align_corners"', False),
+        ('coordinate_transformation_mode = "align_corners", antialias = 1', True),
+    ],
+)
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("scales", ["0.7, 1.0", "1.3, 0.45", "2.5, 1.5"])
+def test_a_scale_that_is_no_ratio_of_lengths_is_a_product(
+    scales: str, mode: str, attributes: str, expected: bool
+) -> None:
+    """The HTP takes the ratio of lengths for it; cubic ones it refuses then."""
+    model = resized(
+        "x, , scales", f'mode = "{mode}", {attributes}', f"float[4] scales = {{1.0, 1.0, {scales}}}"
+    )
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert ("Resize" not in types(made)) == (expected or mode == "cubic")
+    agree(made, model)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "is_product"),
+    [
+        ('mode = "linear"', False),
+        ('mode = "linear", antialias = 1', True),
+        ('mode = "cubic"', False),
+        ('mode = "cubic", antialias = 1', True),
+        ('mode = "cubic", cubic_coeff_a = -0.5', True),
+        ('mode = "cubic", exclude_outside = 1', True),
+    ],
+)
+def test_what_the_htp_leaves_out_is_a_product(attributes: str, is_product: bool) -> None:
+    model = resized("x, , , sizes", attributes, "int64[4] sizes = {1, 2, 4, 9}")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert ("MatMul" in types(made)) == is_product
+    agree(made, model)

@@ -1,4 +1,4 @@
-"""A Resize to the nearest numbers, in forms that a device computes rightly."""
+"""Where the numbers of a Resize lie, and one to the nearest in forms that a device computes rightly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qc.ir.graph import Op, Value
 
 from .builder import Builder, Lengths, Writer, lengths_of
 
-_COORDINATES = 11  # the first opset whose Resize tells how places correspond
+COORDINATES = 11  # the first opset whose Resize tells how places correspond
 _PLAIN: dict[str, Any] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 _ROUNDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "ceil": np.ceil,
@@ -30,10 +30,10 @@ def nearest(op: Op) -> Writer | None:
     """
     data, wanted = op.graph.op_inputs(op)[0], lengths_of(op.graph.op_outputs(op)[0])
     lengths = lengths_of(data)
-    if data is None or lengths is None or wanted is None or op.graph.model.opset < _COORDINATES:
+    if data is None or lengths is None or wanted is None:
         return None
-    scales = _scales(op, lengths, wanted)
-    if scales is None or op.attribute("mode", "nearest") != "nearest":
+    scales = scales_of(op, lengths, wanted)
+    if scales is None:
         return None
     is_plain = all(op.attribute(name, "") == chosen for name, chosen in _PLAIN.items())
     if is_plain and all(to >= length for length, to in zip(lengths, wanted, strict=True)):
@@ -69,7 +69,7 @@ def _repeats(places: np.ndarray, length: int) -> bool:
     return times > 0 and np.array_equal(places, np.repeat(np.arange(length), times))
 
 
-def _scales(op: Op, lengths: Lengths, wanted: Lengths) -> np.ndarray | None:
+def scales_of(op: Op, lengths: Lengths, wanted: Lengths) -> np.ndarray | None:
     """How many times as long every axis becomes; None if that is not known, or said of some axes alone."""
     keeps_ratio = op.attribute("keep_aspect_ratio_policy", "stretch") != "stretch"
     if keeps_ratio or op.attribute("axes", None) is not None:
@@ -83,19 +83,26 @@ def _scales(op: Op, lengths: Lengths, wanted: Lengths) -> np.ndarray | None:
 
 def _places(op: Op, length: int, wanted: int, scale: np.float32) -> np.ndarray | None:
     """Which number of an axis each of the result is, as ONNX defines it; None if it depends on a region."""
-    if length == wanted and scale == 1:
-        return np.arange(length)
-    mode = op.attribute("coordinate_transformation_mode", "half_pixel")
-    results = np.arange(wanted, dtype=np.float32)
-    if mode == "asymmetric":
-        exact = results / scale
-    elif mode == "align_corners":
-        exact = results * np.float32((length - 1) / (wanted - 1)) if wanted > 1 else results
-    elif mode == "half_pixel" or (mode == "pytorch_half_pixel" and wanted > 1):
-        exact = (results + np.float32(0.5)) / scale - np.float32(0.5)
-    elif mode == "pytorch_half_pixel":
-        exact = results
-    else:
+    exact = exact_places(op, length, wanted, scale)
+    if exact is None:
         return None
     rounded = _ROUNDED[op.attribute("nearest_mode", "round_prefer_floor")](exact)
     return np.clip(rounded, 0, length - 1).astype(np.int64)
+
+
+def exact_places(op: Op, length: int, wanted: int, scale: np.float32) -> np.ndarray | None:
+    """Where on an axis each number of the result lies, float32; None if it depends on a region."""
+    mode = op.attribute("coordinate_transformation_mode", "half_pixel")
+    results = np.arange(wanted, dtype=np.float32)
+    if length == wanted and scale == 1:
+        return results
+    halves = (results + np.float32(0.5)) / scale - np.float32(0.5)
+    if mode == "asymmetric":
+        return results / scale
+    if mode == "align_corners":
+        return results * np.float32((length - 1) / (wanted - 1)) if wanted > 1 else results
+    if mode == "pytorch_half_pixel":
+        return halves if wanted > 1 else results
+    if mode == "half_pixel_symmetric":
+        return halves + np.float32(length * (1 - wanted / (np.float64(scale) * length)) / 2)
+    return halves if mode == "half_pixel" else None
