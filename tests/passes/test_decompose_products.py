@@ -98,6 +98,7 @@ def shape_of(model: ModelProto, name: str) -> tuple[int | str | None, ...] | Non
     [
         ("Reshape(x, row)", "Mul(a, b)", ["Expand", "Mul", "Relu", "Reshape", "Reshape"]),
         ("Reshape(x, row)", "Mul(b, a)", ["Expand", "Mul", "Relu", "Reshape", "Reshape"]),
+        ("Reshape(x, row)", "MatMul(a, b)", ["Expand", "Mul", "Relu", "Reshape", "Reshape"]),
         ("Reshape(x, row)", "Add(a, b)", ["Add", "Relu", "Reshape", "Reshape"]),
         ("Reshape(x, column)", "Mul(a, b)", ["Mul", "Relu", "Reshape", "Reshape"]),
         ("Identity(x)", "Mul(a, b)", ["Identity", "Mul", "Relu", "Reshape"]),
@@ -116,6 +117,20 @@ def test_columns_by_reshaped_rows_are_a_product_of_whole_tensors(
     }}""")
     made = qc.compile(model, "decompose-ops", target="qnn-htp").model
     assert sorted(types(made)) == expected
+    agree(made, model)
+
+
+@pytest.mark.parametrize("product", ["Mul(a, b)", "Mul(b, a)"])
+def test_columns_and_rows_may_have_axes_of_one_behind_them(product: str) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 3] x) => (float[2, 3, 3, 1] y) <int64[2] columns = {{2, 3}}, int64[2] rows = {{1, 3}}> {{
+        r = Relu(x)
+        a = Unsqueeze(r, columns)
+        b = Unsqueeze(x, rows)
+        y = {product}
+    }}""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert "Expand" in types(made)
     agree(made, model)
 
 
