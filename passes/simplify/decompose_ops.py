@@ -97,7 +97,8 @@ class DecomposeOps(Pass):
     GlobalAveragePool, a LayerNormalization over several axes one over the last, a GroupNormalization one of
     instances, a ScatterND into what lies together a Concat with what is around it, a Pad of integers a
     Concat, a Split of a row Slices, a STFT a Conv, a ReverseSequence of one length a Gather, a Resize to the
-    nearest numbers one that repeats them or Gathers, a Trilu a Where, and Mish, Softsign, Selu, Celu, Sum,
+    nearest numbers one that repeats them or Gathers, a ReduceSum of products one that keeps its axes, a Trilu
+    a Where, and Mish, Softsign, Selu, Celu, Sum,
     Mean, ReduceL2, ReduceLogSumExp and Scaler, which scikit-learn's models begin with, what their definition
     says. Only ops on float32 are written so, but GatherND, OneHot, Pad and ReverseSequence on any type;
     recurrent ones must have lengths that are known, constant weights, and no clipping.
@@ -195,6 +196,7 @@ class DecomposeOps(Pass):
             "RNN": recurrent,
             "ReduceL2": elementwise.euclidean,
             "ReduceLogSumExp": sums.log_sum_exp,
+            "ReduceSum": sums.sum_of_products,
             "Resize": nearest,
             "ReverseSequence": movement.reverse_sequence,
             "RotaryEmbedding": rotary_embedding,

@@ -134,6 +134,27 @@ def test_columns_and_rows_may_have_axes_of_one_behind_them(product: str) -> None
     agree(made, model)
 
 
+@pytest.mark.parametrize(
+    ("made", "attributes", "expected"),
+    [
+        ("Mul(x, x)", "<keepdims = 0>", ["Mul", "ReduceSum", "Reshape"]),
+        ("Mul(x, x)", "<keepdims = 1>", ["Mul", "ReduceSum"]),
+        ("Add(x, x)", "<keepdims = 0>", ["Add", "ReduceSum"]),
+    ],
+)
+def test_a_sum_of_products_keeps_its_axes(made: str, attributes: str, expected: list[str]) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 3, 4] x) => (float[A, B] y) <int64[1] axes = {{-1}}> {{
+        m = {made}
+        y = ReduceSum{attributes}(m, axes)
+    }}""")
+    if "keepdims = 1" in attributes:
+        model.graph.output[0].type.tensor_type.shape.dim.add(dim_param="C")
+    compiled = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(compiled) == expected
+    agree(compiled, model)
+
+
 def test_a_constant_factor_behind_an_instance_normalization_stands_first() -> None:
     model = parse("""<ir_version: 8, opset_import: ["" : 17]>
     g (float[1, 4, 3, 3] x) => (float[1, 4, 3, 3] y, float[1, 4, 3, 3] z)

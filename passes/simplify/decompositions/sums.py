@@ -6,6 +6,7 @@ import numpy as np
 
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
+from qc.patterns.attributes import attribute_of
 
 from .builder import Builder, Writer, lengths_of
 
@@ -49,6 +50,29 @@ def global_average(op: Op) -> Writer | None:
     if not has_all or set(wanted[2:]) != {1} or set(op.attribute("dilations", (1,))) != {1}:
         return None
     return lambda build: [build.op("GlobalAveragePool", data, shape=wanted)]
+
+
+def sum_of_products(op: Op) -> Writer | None:
+    """A ReduceSum of what a Mul made that drops the axes it adds up along, as one that keeps them.
+
+    The HTP, in 16 bits, runs both as one product, and computes other numbers altogether.
+    """
+    data = op.graph.op_inputs(op)[0]
+    axes = attribute_of(op, "axes", op.graph.op_inputs(op))
+    lengths, wanted = lengths_of(data), lengths_of(op.graph.op_outputs(op)[0])
+    maker = op.graph.producer(data) if data is not None else None
+    if maker is None or not maker.is_type("Mul") or op.attribute("keepdims", 1):
+        return None
+    if data is None or lengths is None or wanted is None or not isinstance(axes, tuple) or not axes:
+        return None
+    along = {axis % len(lengths) for axis in axes}
+    kept = tuple(1 if axis in along else length for axis, length in enumerate(lengths))
+
+    def write(build: Builder) -> list[Value | None]:
+        made = build.along(sorted(along), "ReduceSum", data, shape=kept, keepdims=1)
+        return [build.reshape(made, wanted)]
+
+    return write
 
 
 def log_sum_exp(op: Op) -> Writer | None:
