@@ -68,7 +68,7 @@ _IN_ALL_AXES: Known = {"Pad": all_axes.pad, "Resize": all_axes.resize}
 _CPU = "CPUExecutionProvider"
 _RUN_CACHES = (_CPU, "OpenVINOExecutionProvider")  # in one kernel, which puts what is new into its place
 _DATA = {"com.microsoft.EmbedLayerNormalization": 2}  # the input that tells the type, if it is not the first
-_MOVED = {"GatherND", "OneHot", "Pad", "ReverseSequence"}  # of any type
+_MOVED = {"GatherND", "Mod", "OneHot", "Pad", "ReverseSequence"}  # of any type
 _WEIGHTED = {
     "Einsum",
     "MatMul",
@@ -97,10 +97,10 @@ class DecomposeOps(Pass):
     GlobalAveragePool, a LayerNormalization over several axes one over the last, a GroupNormalization one of
     instances, a ScatterND into what lies together a Concat with what is around it, a Pad of integers a
     Concat, a Split of a row Slices, a STFT a Conv, a ReverseSequence of one length a Gather, a Resize to the
-    nearest numbers one that repeats them or Gathers, a ReduceSum of products one that keeps its axes, a Trilu
-    a Where, and Mish, Softsign, Selu, Celu, Sum,
+    nearest numbers one that repeats them or Gathers, a ReduceSum of products one that keeps its axes, a Mod
+    of integers what whole multiples leave, a Trilu a Where, and Mish, Softsign, Selu, Celu, Sum,
     Mean, ReduceL2, ReduceLogSumExp and Scaler, which scikit-learn's models begin with, what their definition
-    says. Only ops on float32 are written so, but GatherND, OneHot, Pad and ReverseSequence on any type;
+    says. Only ops on float32 are written so, but GatherND, Mod, OneHot, Pad and ReverseSequence on any type;
     recurrent ones must have lengths that are known, constant weights, and no clipping.
 
     For every target a Pad or a Resize along some axes says of all what becomes of them, where that is known.
@@ -188,6 +188,7 @@ class DecomposeOps(Pass):
             "MatMul": elementwise.product,
             "Mean": elementwise.mean,
             "Mish": elementwise.mish,
+            "Mod": places.remainder,
             "Mul": factors,
             "OneHot": places.one_hot,
             "PRelu": elementwise.prelu,
