@@ -68,6 +68,7 @@ _IN_ALL_AXES: Known = {"Pad": all_axes.pad, "Resize": all_axes.resize}
 _CPU = "CPUExecutionProvider"
 _RUN_CACHES = (_CPU, "OpenVINOExecutionProvider")  # in one kernel, which puts what is new into its place
 _DATA = {"com.microsoft.EmbedLayerNormalization": 2}  # the input that tells the type, if it is not the first
+_OF_OTHERS = ("MatMul", "Tanh")  # which others become, so that they come last
 _MOVED = {"GatherND", "Mod", "OneHot", "Pad", "ReverseSequence"}  # of any type
 _WEIGHTED = {
     "Einsum",
@@ -132,8 +133,8 @@ class DecomposeOps(Pass):
         wanted |= _fused_for(target)
         if self.weighted:
             wanted["MatMul"] = elementwise.turned_product
-        products = {"MatMul": wanted.pop("MatMul")} if "MatMul" in wanted else {}
-        for plans in (_IN_ALL_AXES, wanted, products):  # some of what others become
+        late = {name: wanted.pop(name) for name in _OF_OTHERS if name in wanted}
+        for plans in (_IN_ALL_AXES, wanted, late):
             self._write(model, context, target, plans)
 
     def _write(self, model: Model, context: PassContext, target: Target, wanted: Known) -> None:

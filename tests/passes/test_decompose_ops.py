@@ -289,6 +289,15 @@ def test_a_remainder_is_what_whole_multiples_leave(number: str, expected: list[s
     np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
 
 
+def test_a_tanh_that_a_mish_becomes_is_looked_at_as_well() -> None:
+    """Of 16 places the HTP computes other numbers in 16 bits."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[1, 4, 16] x) => (float[1, 4, 16] y) { y = Mish(x) }""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made) == ["Softplus", "Reshape", "Tanh", "Reshape", "Mul"]
+    agree(made, model)
+
+
 @pytest.mark.parametrize("sides", [0, 1])
 @pytest.mark.parametrize(
     ("shape", "given"),
