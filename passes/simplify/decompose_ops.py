@@ -98,7 +98,8 @@ class DecomposeOps(Pass):
     GlobalAveragePool, a LayerNormalization over several axes one over the last, a GroupNormalization one of
     instances, a ScatterND into what lies together a Concat with what is around it, a Pad of integers a
     Concat, a Split of a row Slices, a STFT a Conv, a ReverseSequence of one length a Gather, a Resize to the
-    nearest numbers one that repeats them or Gathers, a ReduceSum of products one that keeps its axes, a Mod
+    nearest numbers one that repeats them or Gathers, a ReduceSum of products one that keeps its axes, a
+    ReduceMean one without axes of one number, a Mod
     of integers what whole multiples leave, a Trilu a Where, and Mish, Softsign, Selu, Celu, Sum,
     Mean, ReduceL2, ReduceLogSumExp and Scaler, which scikit-learn's models begin with, what their definition
     says. Only ops on float32 are written so, but GatherND, Mod, OneHot, Pad and ReverseSequence on any type;
@@ -198,6 +199,7 @@ class DecomposeOps(Pass):
             "RNN": recurrent,
             "ReduceL2": elementwise.euclidean,
             "ReduceLogSumExp": sums.log_sum_exp,
+            "ReduceMean": sums.mean_of_several,
             "ReduceSum": sums.sum_of_products,
             "Resize": nearest,
             "ReverseSequence": movement.reverse_sequence,

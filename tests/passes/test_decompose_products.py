@@ -155,6 +155,31 @@ def test_a_sum_of_products_keeps_its_axes(made: str, attributes: str, expected: 
     agree(compiled, model)
 
 
+@pytest.mark.parametrize(
+    ("axes", "keeps", "shape", "expected"),
+    [
+        ("-1, -2", 1, "2, 3, 1, 1", ["Transpose", "ReduceMean"]),
+        ("-1, -2", 0, "2, 3", ["Transpose", "ReduceMean", "Reshape"]),
+        ("-1", 0, "2, 3, 1", ["Transpose", "ReduceMean"]),
+        ("-2", 1, "2, 3, 1, 4", ["Transpose", "ReduceMean"]),
+    ],
+)
+def test_a_mean_is_along_axes_of_several_numbers(
+    axes: str, keeps: int, shape: str, expected: list[str]
+) -> None:
+    """As PyTorch's newer exporter writes the pool in front of Swin's classifier."""
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 4, 1, 3] x) => (float[{shape}] y) {{
+        t = Transpose<perm = [0, 3, 2, 1]>(x)
+        y = ReduceMean<axes = [{axes}], keepdims = {keeps}>(t)
+    }}""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made) == expected
+    (mean,) = [node for node in made.graph.node if node.op_type == "ReduceMean"]
+    assert len(next(one for one in mean.attribute if one.name == "axes").ints) == 1
+    agree(made, model)
+
+
 def test_a_constant_factor_behind_an_instance_normalization_stands_first() -> None:
     model = parse("""<ir_version: 8, opset_import: ["" : 17]>
     g (float[1, 4, 3, 3] x) => (float[1, 4, 3, 3] y, float[1, 4, 3, 3] z)
