@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Set
+from itertools import chain
 from typing import TypeGuard
 
 from onnx import TensorProto, numpy_helper
@@ -62,13 +63,13 @@ def mask_parts(graph: Graph) -> frozenset[Value]:
     """Masked scores, and what becomes a part of them and of nothing else."""
     scopes = scopes_of(graph)
     found = set(masked_scores(graph))
-    for op in reversed(scopes.ops):
-        for value in op.graph.op_outputs(op):
-            if value is None or scopes.is_exposed(value) or scopes.onward(value):
-                continue
-            uses = list(scopes.uses(value))
-            if uses and all(makes_masks(use, found) for use in uses):
-                found.add(value)
+    made = (value for op in reversed(scopes.ops) for value in op.graph.op_outputs(op))
+    for value in chain(made, filter(_is_float, graph.inputs)):
+        if value is None or scopes.is_exposed(value) or scopes.onward(value):
+            continue
+        uses = list(scopes.uses(value))
+        if uses and all(makes_masks(use, found) for use in uses):
+            found.add(value)
     return frozenset(found)
 
 

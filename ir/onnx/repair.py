@@ -17,6 +17,7 @@ from ..facts.constants import FREE_INITIALIZERS
 from ..value_type import UNKNOWN
 from .lower import free_initializers
 from .protos import reads, walk_bodies, walk_graphs, walk_nodes, without_weights
+from .qonnx import rounding_in_float
 from .screening import TextError, plain_domain, screen_model
 from .types import inferred, set_tensor_type, type_of
 
@@ -348,6 +349,7 @@ def _named(node: NodeProto) -> str:
 
 _DEFECTS = (
     _aliased_domain,
+    rounding_in_float,
     _missing_import,
     _old_format,
     _nameless_graph,

@@ -165,6 +165,7 @@ class OpRule(Strict):
             also not ``when-needed`` by no more than ops that run ``between``, as floats cost nothing.
         output_range: a fixed range for the result, for functions whose range is known.
         output_ranges: the same by the format of the result, where the target fixes the scale itself.
+        often_part: a result that takes less than a quarter of ``output_range`` has the range that was seen.
         least_ranges: by the format of the result, the least distance between the ends of its range, where the
             target computes wrong numbers with smaller scales.
         constants: of what only moves data, a constant that it moves has a grid, which its result keeps;
@@ -206,6 +207,7 @@ class OpRule(Strict):
     output: Literal["always", "when-read", "when-needed"] = "always"
     output_range: tuple[float, float] | None = None
     output_ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    often_part: bool = False
     least_ranges: dict[str, float] = Field(default_factory=dict)
     constants: bool = False
     share_grid: bool = False
@@ -248,6 +250,11 @@ class OpRule(Strict):
     def range_in(self, format: Format) -> tuple[float, float] | None:
         """The fixed range of the result in a format; None if it is not fixed."""
         return self.output_ranges.get(str(format), self.output_range)
+
+    def leaves_room(self, spec: QuantSpec) -> bool:
+        """Whether a grid has the range of the function, and the result may take a small part of it."""
+        is_usual = self.output_range is not None and spec.fixed_range == self.output_range
+        return self.often_part and is_usual and str(spec.format) not in self.output_ranges
 
     def bars_data_weight(self, op: Op, data: Format | str | None = None) -> bool:
         """Whether the weight of an op is data, and keeps it from running in integers.

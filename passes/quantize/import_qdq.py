@@ -36,7 +36,8 @@ class ImportQdq(Pass):
     DequantizeLinear of a constant becomes a float constant on a grid. What does not come in such pairs stays
     as it is: grids that are computed, codes that other ops read, constants that float32 cannot hold. Where
     the target sees through what only moves data, that has the grid of what it moves. A Clip that limits codes
-    to those of a narrower format, as in models of Brevitas (QCDQ), makes a grid of that format.
+    to those of a narrower format, as in models of Brevitas (QCDQ), makes a grid of that format. The
+    ops of QONNX are read as such pairs.
     """
 
     name = "import-qdq"
@@ -139,7 +140,7 @@ class _Import:
         if not all(self._restores(reader, encoding) for reader in readers):
             return
         if clips:
-            encoding = self._clipped(op, clips, encoding)
+            encoding = self._clipped(op, source, clips, encoding)
             if encoding is None:
                 return
         results = [self._result(reader) for reader in readers]
@@ -156,12 +157,17 @@ class _Import:
                 self._erase(clip.op)
             self._erase(op)
 
-    def _clipped(self, op: Op, clips: list[CodeClip], encoding: Encoding) -> Encoding | None:
-        """The grid of codes that a Clip limits, if quantize ops can make it and nobody reads the others."""
+    def _clipped(self, op: Op, source: Value, clips: list[CodeClip], encoding: Encoding) -> Encoding | None:
+        """The grid of codes that a Clip limits, if quantize ops can make it and nobody reads the others.
+
+        Those of a constant need not be made.
+        """
         limits = {(clip.lowest, clip.highest) for clip in clips}
         if len(limits) > 1 or len(clips) < len(self._graph.uses(self._result(op))):
             return None
         found = clips[0].narrowed(encoding)
+        if constant_data(source) is not None:
+            return found
         format = found.spec.format if found is not None else None
         is_made = isinstance(format, IntFormat) and format.bits == format.storage_bits
         return found if found is not None and is_made and not found.spec.narrow else None

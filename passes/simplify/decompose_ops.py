@@ -69,7 +69,8 @@ _IN_ALL_AXES: Known = {"Pad": all_axes.pad, "Resize": all_axes.resize}
 _CPU = "CPUExecutionProvider"
 _RUN_CACHES = (_CPU, "OpenVINOExecutionProvider")  # in one kernel, which puts what is new into its place
 _DATA = {"com.microsoft.EmbedLayerNormalization": 2}  # the input that tells the type, if it is not the first
-_MOVED = {"GatherND", "OneHot", "Pad", "ReverseSequence"}  # of any type
+_OF_OTHERS = ("MatMul", "Tanh")  # which others become, so that they come last
+_MOVED = {"GatherND", "Mod", "OneHot", "Pad", "ReverseSequence"}  # of any type
 _WEIGHTED = {
     "Einsum",
     "MatMul",
@@ -100,11 +101,12 @@ class DecomposeOps(Pass):
     ScatterND into what lies together a Concat with what is around it, a Pad of integers a Concat, a Split of
     a row Slices, a STFT a Conv, a DFT of up to 2048 places a MatMul, a ReverseSequence of one length a
     Gather, a Resize to the nearest numbers one that repeats them or Gathers, one that interpolates by a scale
-    which is no ratio of lengths, or with antialias, MatMuls, a Trilu a Where, and Mish, Softsign, Selu, Celu,
-    Sum, Mean, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceSumSquare and Scaler, which scikit-
-    learn's models begin with, what their definition says. Only ops on float32 are written so, but GatherND,
-    OneHot, Pad and ReverseSequence on any type; recurrent ones must have lengths that are known, constant
-    weights, and no clipping.
+    which is no ratio of lengths, or with antialias, MatMuls, a ReduceSum of products one that keeps its axes,
+    a ReduceMean one without axes of one number, a Mod of integers what whole multiples leave, a Trilu a
+    Where, and Mish, Softsign, Selu, Celu, Sum, Mean, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp,
+    ReduceSumSquare and Scaler, which scikit-learn's models begin with, what their definition says. Only ops
+    on float32 are written so, but GatherND, Mod, OneHot, Pad and ReverseSequence on any type; recurrent ones
+    must have lengths that are known, constant weights, and no clipping.
 
     For every target a Pad or a Resize along some axes says of all what becomes of them, where that is known.
 
@@ -135,8 +137,8 @@ class DecomposeOps(Pass):
         wanted |= _fused_for(target)
         if self.weighted:
             wanted["MatMul"] = elementwise.turned_product
-        products = {"MatMul": wanted.pop("MatMul")} if "MatMul" in wanted else {}
-        for plans in (_IN_ALL_AXES, wanted, products):  # some of what others become
+        late = {name: wanted.pop(name) for name in _OF_OTHERS if name in wanted}
+        for plans in (_IN_ALL_AXES, wanted, late):
             self._write(model, context, target, plans)
 
     def _write(self, model: Model, context: PassContext, target: Target, wanted: Known) -> None:
@@ -192,6 +194,7 @@ class DecomposeOps(Pass):
             "MatMul": elementwise.product,
             "Mean": elementwise.mean,
             "Mish": elementwise.mish,
+            "Mod": places.remainder,
             "Mul": factors,
             "OneHot": places.one_hot,
             "PRelu": elementwise.prelu,
@@ -203,6 +206,8 @@ class DecomposeOps(Pass):
             "ReduceL2": elementwise.euclidean,
             "ReduceLogSum": sums.of_sum,
             "ReduceLogSumExp": sums.log_sum_exp,
+            "ReduceMean": sums.mean_of_several,
+            "ReduceSum": sums.sum_of_products,
             "ReduceSumSquare": sums.of_sum,
             "Resize": resized,
             "ReverseSequence": movement.reverse_sequence,

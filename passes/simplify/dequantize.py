@@ -15,9 +15,11 @@ from qc.ir.rewriter import Rewriter
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 from .eliminate_dead_code import EliminateDeadCode
+from .eliminate_identity import EliminateIdentity
 from .float_twins import operators, packed, products
 from .float_twins.lookups import look_up_numbers
 from .float_twins.twins import FloatTwins, Grid, NoTwin, needed
+from .fold_constants import FoldConstants
 
 Rule = Callable[[FloatTwins, Op], None]
 
@@ -39,6 +41,7 @@ class Dequantize(Pass):
 
     name = "dequantize"
     stage = Stage.FLOAT
+    needs = frozenset({"executor"})
     tolerance = 0.5  # activations are neither rounded nor limited any more
 
     def run(self, model: Model, context: PassContext) -> None:
@@ -46,6 +49,8 @@ class Dequantize(Pass):
         look_up_numbers(model, rewriter)
         if quantized_form(model.graphs()) is None:
             return
+        FoldConstants().run(model, context)  # PyTorch computes zero points of biases, and casts codes to
+        EliminateIdentity().run(model, context)  # the type that they have
         twins = FloatTwins(rewriter)
         changed = False
         for graph in list(model.graph.walk()):

@@ -20,6 +20,7 @@ from .identities.dropouts import advice
 from .identities.lengths import keeps_lengths
 from .identities.pools import needless_attributes
 from .identities.reshapes import asks_for_all_lengths, is_taken_back, unshaped
+from .identities.shifts import is_needless_shift
 from .identities.transposes import detour_before
 
 # The number that changes nothing; as the second operand where order counts.
@@ -39,6 +40,7 @@ class EliminateIdentity(Pass):
     to the lengths that are.
     And so are a Transpose and one that takes it back, with elementwise ops between them or none. Of two
     reshapes the first one goes, or both, if the second one takes it back.
+    A maximum of each row is not taken off what only a Softmax reads, which takes it off itself.
     An AveragePool loses attributes that change nothing, such as dilations of 1.
     Constants without a number, with which some exports begin a state, and Slices of nothing, of which rotary
     embeddings of whole heads have some, are taken out of a Concat. An identity
@@ -97,6 +99,8 @@ def _returned(graph: Graph, op: Op) -> Value | None:
     if op.is_type("Concat"):
         joined = _joined(graph, op)
         return joined[0] if len(joined) == 1 else None
+    if op.is_type("Sub") and is_needless_shift(graph, op):
+        return given
     return _kept_by_number(graph, op) if op.is_type(*_NEUTRAL) and op.num_inputs == 2 else None
 
 

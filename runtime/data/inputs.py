@@ -138,8 +138,14 @@ def check_feed(feed: object, inputs: Sequence[InputInfo], place: str) -> Feed:
     for info in inputs:
         array = checked.get(info.name)
         if isinstance(array, np.ndarray) and array.dtype.kind not in "biuOUS" and not _is_finite(array):
-            raise DataError(f"{place}: input '{info.name}' holds NaN or infinity")
+            raise DataError(f"{place}: input '{info.name}' holds NaN or infinity{_instead(array)}")
     return checked
+
+
+def _instead(array: np.ndarray) -> str:
+    """What masks are given as, if an array may be one."""
+    is_mask = not np.isnan(array).any() and not np.isposinf(array).any()
+    return "; of a mask give -10000 for it here: the model may get -infinity when it runs" if is_mask else ""
 
 
 def _is_finite(array: np.ndarray) -> bool:

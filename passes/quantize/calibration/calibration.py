@@ -36,6 +36,8 @@ from .pairs import integer_uses, within_pairs
 from .ranges import with_fixed_ends
 from .spread import is_all_zero, too_few
 
+# Below this part of the range of a function, two bits of the codes would never be used.
+_PART = 0.25
 # Finds the range that a grid of a spec is to cover; is told whether the tensor is seen outside of the model.
 RangeOf = Callable[[Statistics, QuantSpec, bool], Range]
 # The grid that a quantizer has while tensors are observed, for trained parameters.
@@ -102,8 +104,10 @@ class Calibration:
                 self.set(
                     quantizer, partial(grids.of_range, low=0.0, high=0.0), "a format that needs no scale"
                 )
+            elif self._leaves_room(quantizer, values):
+                self.observed[quantizer] = values
             elif _is_fixed(spec) and (spec.granularity == PerTensor() or values[0].const is None):
-                self.set(quantizer, partial(grids.of_range, low=0.0, high=0.0), "fixed range")
+                self._set_fixed(quantizer)
             elif len(values) == 1 and values[0].const is not None and not self._masks(values[0]):
                 grid_of: GridOf = partial(grids.of_constant, value=values[0], executor=executor)
                 if target is not None and target.grids.scale_span:
@@ -126,6 +130,12 @@ class Calibration:
         unseen: list[Quantizer] = []
         for quantizer, values in self.observed.items():
             covered = coverage.of(values)
+            if _is_fixed(quantizer.spec):
+                if not _takes_part(covered, quantizer.spec):
+                    self._set_fixed(quantizer)
+                    continue
+                spec = replace(quantizer.spec, fixed_range=None)
+                self.model.quant.respec(quantizer, spec, "a small part of the range of the function")
             if not covered:
                 unseen.append(quantizer)
                 continue
@@ -146,6 +156,17 @@ class Calibration:
                 "all calibration data is zero, which tells nothing of the ranges of other data"
             )
         self.leave_unseen(unseen)
+
+    def _leaves_room(self, quantizer: Quantizer, values: Sequence[Value]) -> bool:
+        """Whether results may take a small part of the range that the target has for their function."""
+        if self.target is None:
+            return False
+        makers = [op for value in values if (op := value.graph.producer(value)) is not None]
+        rules = (self.target.rule_for(op.op_type, op.domain) for op in makers)
+        return any(rule.leaves_room(quantizer.spec) for rule in rules)
+
+    def _set_fixed(self, quantizer: Quantizer) -> None:
+        self.set(quantizer, partial(self.grids.of_range, low=0.0, high=0.0), "fixed range")
 
     def _ends(
         self, values: Sequence[Value], covered: Covered, exposed: bool, range_of: RangeOf, spec: QuantSpec
@@ -285,6 +306,14 @@ def _possible(values: Sequence[Value], seen: Statistics, found: Range) -> Range:
 
 def _is_fixed(spec: QuantSpec) -> bool:
     return spec.fixed_range is not None and bool(np.isfinite(spec.fixed_range).all())
+
+
+def _takes_part(covered: Covered, spec: QuantSpec) -> bool:
+    """Whether what was seen takes less than a quarter of the range that a spec fixes, and something was."""
+    seen, fixed = covered.seen, spec.fixed_range
+    if seen is None or not seen.count or fixed is None:
+        return False
+    return max(abs(float(seen.minimum)), abs(float(seen.maximum))) < _PART * max(map(abs, fixed))
 
 
 def _named(values: list[Value]) -> str:

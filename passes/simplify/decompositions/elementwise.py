@@ -12,7 +12,8 @@ from qc.ir.graph import Op, Value
 from qc.ir.value_type import Shape
 from qc.patterns.attributes import attribute_of
 
-from .builder import Builder, Writer, result_shape
+from .builder import Builder, Writer, lengths_of, result_shape
+from .factors import columns_by_rows
 
 _ROOTS = {0.5: "Sqrt", -1.0: "Reciprocal"}
 
@@ -198,7 +199,9 @@ def product(op: Op) -> Writer | None:
     left, right = op.graph.op_inputs(op)
     shapes = [value.type.shape or () for value in (left, right) if value is not None]
     if all(len(shape) >= 2 for shape in shapes) and shapes[0][-1] == 1 == shapes[1][-2]:
-        return lambda build: [build.op("Mul", left, right, shape=result_shape(op))]
+        wanted = lengths_of(op.graph.op_outputs(op)[0])
+        outer = columns_by_rows(left, right, wanted) if wanted is not None else None
+        return outer or (lambda build: [build.op("Mul", left, right, shape=result_shape(op))])
     return turned_product(op)
 
 

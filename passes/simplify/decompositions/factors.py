@@ -26,16 +26,26 @@ def factors(op: Op) -> Writer | None:
     wanted = lengths_of(op.graph.op_outputs(op)[0])
     if left is None or right is None or wanted is None:
         return None
-    if _is_outer(left, right, wanted) and op.graph.model.opset >= _EXPAND:
-
-        def write(build: Builder) -> list[Value | None]:
-            whole = build.op("Expand", right, build.shape(wanted), shape=wanted)
-            return [build.op("Mul", left, whole, shape=wanted)]
-
-        return write
+    outer = columns_by_rows(left, right, wanted)
+    if outer is not None:
+        return outer
     if fixed_constant(right) is not None and _is_normalized(left):
         return lambda build: [build.op("Mul", right, left, shape=wanted)]
     return _silu(left, right, wanted) or _silu(right, left, wanted)
+
+
+def columns_by_rows(left: Value | None, right: Value | None, wanted: tuple[int, ...]) -> Writer | None:
+    """Each number of columns by each of rows, of which one is repeated first; None for other products."""
+    if left is None or right is None or left.graph.model.opset < _EXPAND:
+        return None
+    if not _is_outer(left, right, wanted):
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        whole = build.op("Expand", right, build.shape(wanted), shape=wanted)
+        return [build.op("Mul", left, whole, shape=wanted)]
+
+    return write
 
 
 def _silu(data: Value, gate: Value, shape: tuple[int, ...]) -> Writer | None:
@@ -90,14 +100,17 @@ def _is_reshaped_in_place(data: Value) -> bool:
 
 
 def _is_outer(left: Value, right: Value, wanted: tuple[int, ...]) -> bool:
-    """Whether both data are repeated, one of them along the last axis, the other not there."""
+    """Whether both data are repeated, one of them along the last axis but those of 1, the other not there."""
     shapes = lengths_of(left), lengths_of(right)
     if None in shapes or not all(shapes):
+        return False
+    last_axis = max((axis - len(wanted) for axis, length in enumerate(wanted) if length > 1), default=-1)
+    if any(shape is None or len(shape) < -last_axis for shape in shapes):
         return False
     if any(fixed_constant(one) is not None for one in (left, right)):
         return False
     full = [shape is not None and np.prod(shape) == np.prod(wanted) for shape in shapes]
-    last = [shape[-1] == wanted[-1] for shape in shapes if shape is not None]
+    last = [shape[last_axis] == wanted[last_axis] for shape in shapes if shape is not None]
     return not any(full) and last[0] != last[1] and _is_reshaped(left) and _is_reshaped(right)
 
 

@@ -72,7 +72,10 @@ def layer_norm(op: Op) -> Writer | None:
 
 
 def group_norm(op: Op) -> Writer | None:
-    """An InstanceNormalization of groups as channels, and a scale and a bias for each channel behind it."""
+    """An InstanceNormalization of groups as channels, and a scale and a bias for each channel behind it.
+
+    These are its own where each channel is a group.
+    """
     data, *parameters = op.graph.op_inputs(op)
     lengths, constants = lengths_of(data), [fixed_constant(value) for value in parameters]
     if data is None or lengths is None or len(lengths) <= _TABLE or None in constants:
@@ -81,11 +84,14 @@ def group_norm(op: Op) -> Writer | None:
     if groups < 1 or channels % groups:
         return None
     per_channel = (channels, *(1,) * (len(lengths) - _TABLE))
+    epsilon = op.attribute("epsilon", 1e-5)
+    if groups == channels:
+        given = [data, *parameters]
+        return lambda build: [build.op("InstanceNormalization", *given, shape=lengths, epsilon=epsilon)]
     rows = (lengths[0], groups, prod(lengths[1:]) // groups)
 
     def write(build: Builder) -> list[Value | None]:
         plain = (build.constant(number(groups, np.float32), "plain") for number in (np.ones, np.zeros))
-        epsilon = op.attribute("epsilon", 1e-5)
         read = build.reshape(data, rows)
         made = build.op("InstanceNormalization", read, *plain, shape=rows, epsilon=epsilon)
         made = build.reshape(made, lengths)

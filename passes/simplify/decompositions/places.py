@@ -99,6 +99,30 @@ def numbered(build: Builder, places: Value, lengths: Lengths, of_batch: int = 0)
     return made("Add", number, build.constant(firsts, "firsts"))
 
 
+def remainder(op: Op) -> Writer | None:
+    """The Mod of integers by a constant above 0: what is left of them when whole multiples are taken off.
+
+    Div rounds towards 0, so what is left of numbers below 0 has the divisor added and is divided again.
+    """
+    (data, by), result = op.graph.op_inputs(op), op.graph.op_outputs(op)[0]
+    divisor = fixed_constant(by)
+    if data is None or by is None or result is None or divisor is None or op.attribute("fmod", 0):
+        return None
+    if divisor.numpy().dtype.kind != "i" or (divisor.numpy() <= 0).any():
+        return None
+    lengths, is_above = result.type.shape, _count_from_start(data)
+
+    def write(build: Builder) -> list[Value | None]:
+        def left_of(number: Value) -> Value:
+            whole = build.op("Mul", build.op("Div", number, by, shape=lengths), by, shape=lengths)
+            return build.op("Sub", number, whole, shape=lengths)
+
+        left = left_of(data)
+        return [left if is_above else left_of(build.op("Add", left, by, shape=lengths))]
+
+    return write
+
+
 def _may_count_from_end(op: Op, places: Value) -> bool:
     """Whether some of the places of an op may be negative, where others can be written."""
     is_signed = places.type.elem_type in (TensorProto.INT32, TensorProto.INT64)

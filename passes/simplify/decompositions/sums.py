@@ -8,7 +8,7 @@ from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 from qc.patterns.attributes import attribute_of
 
-from .builder import Builder, Writer, lengths_of
+from .builder import Builder, Lengths, Writer, lengths_of
 
 _FLOATS = np.finfo(np.float32)
 _LONGEST = 1024  # of the axis of a CumSum, whose matrix has the square of that
@@ -55,6 +55,54 @@ def of_sum(op: Op) -> Writer | None:
             summed = build.op("Mul", data, data, shape=lengths)
         made = build.along(axes, "ReduceSum", summed, shape=wanted, keepdims=op.attribute("keepdims", 1))
         return [build.op("Log", made, shape=wanted) if op.is_type("ReduceLogSum") else made]
+
+    return write
+
+
+def sum_of_products(op: Op) -> Writer | None:
+    """A ReduceSum of what a Mul made that drops the axes it adds up along, as one that keeps them.
+
+    The HTP, in 16 bits, runs both as one product, and computes other numbers altogether.
+    """
+    data = op.graph.op_inputs(op)[0]
+    maker = op.graph.producer(data) if data is not None else None
+    if maker is None or not maker.is_type("Mul") or op.attribute("keepdims", 1):
+        return None
+    found = _added_up(op)
+    return _keeping_axes(op, *found) if found is not None else None
+
+
+def mean_of_several(op: Op) -> Writer | None:
+    """A ReduceMean along axes of which some have one number, as one along the others.
+
+    In 16 bits the HTP computes other numbers altogether of data that was transposed and got such an axis.
+    """
+    found = _added_up(op)
+    if found is None:
+        return None
+    lengths, along = found
+    several = {axis for axis in along if lengths[axis] > 1}
+    return _keeping_axes(op, lengths, several) if several and several != along else None
+
+
+def _added_up(op: Op) -> tuple[Lengths, set[int]] | None:
+    """The lengths of what an op adds up, and the axes along which; None if they are not known."""
+    lengths, axes = lengths_of(op.graph.op_inputs(op)[0]), attribute_of(op, "axes", op.graph.op_inputs(op))
+    if not lengths or not isinstance(axes, tuple) or not axes:
+        return None
+    return lengths, {axis % len(lengths) for axis in axes}
+
+
+def _keeping_axes(op: Op, lengths: Lengths, along: set[int]) -> Writer | None:
+    """The same op along some axes, which it keeps, with a Reshape behind it where that is not the result."""
+    data, wanted = op.graph.op_inputs(op)[0], lengths_of(op.graph.op_outputs(op)[0])
+    if data is None or wanted is None:
+        return None
+    kept = tuple(1 if axis in along else length for axis, length in enumerate(lengths))
+
+    def write(build: Builder) -> list[Value | None]:
+        made = build.along(sorted(along), op.op_type, data, shape=kept, keepdims=1)
+        return [build.reshape(made, wanted)]
 
     return write
 

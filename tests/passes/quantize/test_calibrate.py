@@ -296,3 +296,24 @@ def test_the_ranges_of_inputs_tell_nothing_of_the_spread_of_others() -> None:
 def spread(tops: np.ndarray) -> TensorStatistics:
     """Statistics of feeds of numbers from 0 to each of ``tops``."""
     return reduce(TensorStatistics.merge, (TensorStatistics.from_array(np.array([0, top])) for top in tops))
+
+
+@pytest.mark.parametrize("target", ["npu", "qnn-htp"])
+def test_the_tanh_of_a_soft_cap_has_the_range_that_it_takes(target: str) -> None:
+    """From -1 to 1 its results were a code or two."""
+    model = parse("""g (float[1, 64] x) => (float[1, 64] y) <float cap = {50}> {
+        small = Div(x, cap)
+        bent = Tanh(small)
+        y = Mul(bent, cap)
+    }""")
+
+    def highest(size: float, pipeline: str = "w8a8") -> float:
+        feeds = [{"x": np.linspace(-size, size, 64, dtype=np.float32)[None]}]
+        held = of_value(qc.compile(model, pipeline, data=feeds, target=target, threads=1).ir, "bent")
+        assert held is not None and held.encoding is not None
+        return float(held.encoding.maximum)
+
+    assert 0.07 < highest(4.0) < 0.1
+    assert highest(40.0) > 0.98
+    if target == "qnn-htp":  # which fixes the scale itself
+        assert highest(4.0, "w8a16") > 0.98

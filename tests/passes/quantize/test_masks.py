@@ -166,3 +166,30 @@ def test_masked_scores_stay_float_beside_16_bit_floats() -> None:
         grid = of_value(ir, "w")
         assert grid is None or str(grid.spec.format) == "uint8"
         assert np.isfinite(run_model(artifact(context, "qdq"), feed)["y"]).all()
+
+
+@pytest.mark.parametrize("pipeline", ["w8a8", "w8a16"])
+@pytest.mark.parametrize("far", [-1e4, -1e9, -3.4028235e38])
+def test_a_mask_that_is_an_input_has_a_near_end(pipeline: str, far: float) -> None:
+    """Beside -1e9 sums of integers lost the scores on the HTP."""
+    model = parse("""g (float[4, 8] q, float[8, 8] k, float[4, 8] mask) => (float[4, 8] y) {
+        scores = MatMul(q, k)
+        sums = Add(scores, mask)
+        p = Softmax(sums)
+        y = MatMul(p, k)
+    }""")
+    rng = np.random.default_rng(0)
+    feeds = [
+        {
+            "q": rng.standard_normal((4, 8)).astype(np.float32),
+            "k": rng.standard_normal((8, 8)).astype(np.float32),
+            "mask": np.where(np.arange(8) < 5, 0, np.full((4, 8), far)).astype(np.float32),
+        }
+        for _ in range(4)
+    ]
+    made = qc.compile(model, pipeline, data=feeds, target="qnn-htp", threads=1)
+    held = of_value(made.ir, "mask")
+    assert held is not None and held.encoding is not None
+    assert -150 < float(held.encoding.minimum) < -16
+    found = [(run_model(model, feed)["y"], run_model(made.model, feed)["y"]) for feed in feeds]
+    assert min(sqnr(*pair) for pair in found) > 25

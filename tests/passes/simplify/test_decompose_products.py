@@ -116,6 +116,7 @@ def shape_of(model: ModelProto, name: str) -> tuple[int | str | None, ...] | Non
     [
         ("Reshape(x, row)", "Mul(a, b)", ["Expand", "Mul", "Relu", "Reshape", "Reshape"]),
         ("Reshape(x, row)", "Mul(b, a)", ["Expand", "Mul", "Relu", "Reshape", "Reshape"]),
+        ("Reshape(x, row)", "MatMul(a, b)", ["Expand", "Mul", "Relu", "Reshape", "Reshape"]),
         ("Reshape(x, row)", "Add(a, b)", ["Add", "Relu", "Reshape", "Reshape"]),
         ("Reshape(x, column)", "Mul(a, b)", ["Mul", "Relu", "Reshape", "Reshape"]),
         ("Identity(x)", "Mul(a, b)", ["Identity", "Mul", "Relu", "Reshape"]),
@@ -134,6 +135,66 @@ def test_columns_by_reshaped_rows_are_a_product_of_whole_tensors(
     }}""")
     made = qc.compile(model, "decompose-ops", target="qnn-htp").model
     assert sorted(types(made)) == expected
+    agree(made, model)
+
+
+@pytest.mark.parametrize("product", ["Mul(a, b)", "Mul(b, a)"])
+def test_columns_and_rows_may_have_axes_of_one_behind_them(product: str) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 3] x) => (float[2, 3, 3, 1] y) <int64[2] columns = {{2, 3}}, int64[2] rows = {{1, 3}}> {{
+        r = Relu(x)
+        a = Unsqueeze(r, columns)
+        b = Unsqueeze(x, rows)
+        y = {product}
+    }}""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert "Expand" in types(made)
+    agree(made, model)
+
+
+@pytest.mark.parametrize(
+    ("made", "attributes", "expected"),
+    [
+        ("Mul(x, x)", "<keepdims = 0>", ["Mul", "ReduceSum", "Reshape"]),
+        ("Mul(x, x)", "<keepdims = 1>", ["Mul", "ReduceSum"]),
+        ("Add(x, x)", "<keepdims = 0>", ["Add", "ReduceSum"]),
+    ],
+)
+def test_a_sum_of_products_keeps_its_axes(made: str, attributes: str, expected: list[str]) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 3, 4] x) => (float[A, B] y) <int64[1] axes = {{-1}}> {{
+        m = {made}
+        y = ReduceSum{attributes}(m, axes)
+    }}""")
+    if "keepdims = 1" in attributes:
+        model.graph.output[0].type.tensor_type.shape.dim.add(dim_param="C")
+    compiled = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(compiled) == expected
+    agree(compiled, model)
+
+
+@pytest.mark.parametrize(
+    ("axes", "keeps", "shape", "expected"),
+    [
+        ("-1, -2", 1, "2, 3, 1, 1", ["Transpose", "ReduceMean"]),
+        ("-1, -2", 0, "2, 3", ["Transpose", "ReduceMean", "Reshape"]),
+        ("-1", 0, "2, 3, 1", ["Transpose", "ReduceMean"]),
+        ("-2", 1, "2, 3, 1, 4", ["Transpose", "ReduceMean"]),
+    ],
+)
+def test_a_mean_is_along_axes_of_several_numbers(
+    axes: str, keeps: int, shape: str, expected: list[str]
+) -> None:
+    """As PyTorch's newer exporter writes the pool in front of Swin's classifier."""
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 4, 1, 3] x) => (float[{shape}] y) {{
+        t = Transpose<perm = [0, 3, 2, 1]>(x)
+        y = ReduceMean<axes = [{axes}], keepdims = {keeps}>(t)
+    }}""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made) == expected
+    (mean,) = [node for node in made.graph.node if node.op_type == "ReduceMean"]
+    assert len(next(one for one in mean.attribute if one.name == "axes").ints) == 1
     agree(made, model)
 
 

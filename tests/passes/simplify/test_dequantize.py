@@ -304,3 +304,23 @@ def test_an_activation_is_found_behind_an_operator_of_onnx_runtime() -> None:
     assert [node.op_type for node in made.graph.node] == ["Add", "Conv", "Relu"]
     feed = random_feeds(quantized, 1)[0]
     np.testing.assert_allclose(run_model(made, feed)["y"], run_model(quantized, feed)["y"], atol=0.2)
+
+
+def test_codes_as_pytorch_exports_them() -> None:
+    """Codes are cast to the type that they have, and zero points of biases are computed."""
+    quantized = parse("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1, 2, 4, 4] x) => (float[1, 2, 4, 4] y)
+    <float s = {0.05}, uint8 zero = {7}, int8[2, 2, 1, 1] w = {18, -14, -12, 16}, float[2] sw = {0.1, 0.2},
+     int8[2] zw = {0, 0}, int32[2] b = {40, -60}, float[2] sb = {0.005, 0.01}, int64[1] channels = {2}> {
+        same = Identity(s)
+        a = QuantizeLinear(x, s, zero)
+        cast = Cast<to = 2>(a)
+        d = DequantizeLinear(cast, same, zero)
+        f = DequantizeLinear<axis = 0>(w, sw, zw)
+        zeros = ConstantOfShape<value = int32[1] {0}>(channels)
+        zb = Cast<to = 6>(zeros)
+        bias = DequantizeLinear<axis = 0>(b, sb, zb)
+        y = Conv(d, f, bias)
+    }""")
+    made = qc.compile(quantized, "dequantize", threads=1)
+    assert [node.op_type for node in made.float_model.graph.node] == ["Conv"] and not made.notes

@@ -7,8 +7,9 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from support.models import parse, random_feeds
-from support.pipelines import apply
+from support.pipelines import apply, run_model
 
+import qc
 from qc.ir.onnx.lower import lower
 from qc.runtime import open_session, run_session
 
@@ -349,3 +350,26 @@ def test_a_pool_loses_attributes_that_change_nothing(attributes: str, height: st
         np.testing.assert_array_equal(one, other)
     names = {attribute.name for attribute in made.graph.node[0].attribute}
     assert names & {"dilations", "ceil_mode", "count_include_pad"} == set(left)
+
+
+@pytest.mark.parametrize(
+    ("shift", "behind", "left"),
+    [
+        ("ReduceMax<axes = [-1]>(x)", "Softmax<axis = -1>(s)", ["Softmax"]),
+        ("ReduceMax<axes = [1]>(x)", "LogSoftmax<axis = 1>(s)", ["LogSoftmax"]),
+        ("ReduceMax<axes = [1]>(x)", "Softmax<axis = -1>(s)", ["ReduceMax", "Sub", "Softmax"]),
+        ("ReduceMax(x)", "Softmax<axis = -1>(s)", ["ReduceMax", "Sub", "Softmax"]),
+        ("ReduceMean<axes = [-1]>(x)", "Softmax<axis = -1>(s)", ["ReduceMean", "Sub", "Softmax"]),
+        ("ReduceMax<axes = [-1]>(x)", "Sigmoid(s)", ["ReduceMax", "Sub", "Sigmoid"]),
+    ],
+)
+def test_a_maximum_that_a_softmax_takes_off_itself(shift: str, behind: str, left: list[str]) -> None:
+    """As behind sinks of attention, where it hides the mask of the scores from all that looks for it."""
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 3, 4] x) => (float[2, 3, 4] y) {{ m = {shift}  s = Sub(x, m)  y = {behind} }}""")
+    made = qc.compile(
+        model, "eliminate-identity,eliminate-dead-code", threads=1, allow_unquantized=True
+    ).model
+    assert [node.op_type for node in made.graph.node] == left
+    (feed,) = random_feeds(model, 1)
+    np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], rtol=1e-6)

@@ -71,6 +71,10 @@ def good() -> dict[str, object]:
         ),
         ({"image": images(1) * np.float32(np.nan)}, "input 'image' holds NaN or infinity"),
         ({"image": np.full((1, 3, 2), np.inf, np.float32)}, "input 'image' holds NaN or infinity"),
+        (
+            {"image": np.float32([[[0, 0], [0, -np.inf], [0, 0]]])},
+            "input 'image' holds NaN or infinity; of a mask give -10000 for it here",
+        ),
     ],
 )
 def test_careless_feeds(change: dict[str, object], message: str) -> None:
