@@ -37,7 +37,7 @@ from ..files import (
 from ..options import device_options_option, labels_option, quiet_option
 from ..output import print_note, print_warning, print_written
 from ..preparing import Preparing
-from ..trials import TrialReporter, refusal, show_found, tell_of_doubt
+from ..search_output import TrialReporter, refusal, show_found, tell_of_doubt
 
 _POINTS = 8
 _LOOKED_AT = 256  # samples, for inputs beyond their grids
