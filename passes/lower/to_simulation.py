@@ -29,7 +29,8 @@ class ToSimulation(Pass):
 
     ``device=qnn-htp`` computes codes as that device does: multipliers of few bits instead of divisions,
     sums cut to fewer bits, activations that run as one with the op before and so skip its grid. A quantizer
-    that is switched off there makes what reads and what writes its tensor float again. Tensors of uint8
+    that is switched off there makes what reads and what writes its tensor float again; one that repeats
+    another, behind ops that only move numbers, is that other one. Tensors of uint8
     made by ops that the target's table ``arithmetic`` lists are exact; a note names the others, which are
     rounded as usual.
     """

@@ -54,6 +54,7 @@ class DeviceArithmetic:
     def apply(self, rewriter: Rewriter, rounded: list[Rounded], parameters: Parameters) -> None:
         """Puts in front of every op that rounds one that computes what the device does, if that is known."""
         captures, fusions = Captures(rewriter), Fusions(rewriter, rounded, self._kinds)
+        self._grids = {place: fusions.repeated.get(held, held) for place, held in self._grids.items()}
         for one in fusions.rounded.values():
             if not self._compute(Writer(rewriter, captures, one, parameters), fusions):
                 op = one.value.graph.producer(one.value)

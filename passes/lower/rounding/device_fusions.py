@@ -30,11 +30,13 @@ class Fusions:
     Attributes:
         rounded: those that are left, by the op that rounds.
         tables: those of them that round what a table of all codes gives.
+        repeated: quantizers whose roundings repeated those of others, which stand for them.
     """
 
     def __init__(self, rewriter: Rewriter, rounded: list[Rounded], kinds: Mapping[str, str]) -> None:
         self.rounded = {one.op: one for one in rounded}
         self.tables: set[Op] = set()
+        self.repeated: dict[Quantizer, Quantizer] = {}
         self._rewriter, self._kinds = rewriter, kinds
         for one in rounded:
             self._forget_repeated(one)
@@ -71,6 +73,7 @@ class Fusions:
             return
         before = self._rounding_of(_moves_behind(one.value, is_grid_preserving)[1])
         if before is not None and is_one_grid(before.quantizer, one.quantizer):
+            self.repeated[one.quantizer] = before.quantizer
             self._rewriter.replace_uses(result, one.value)
             self._rewriter.erase_op(one.op)
             del self.rounded[one.op]

@@ -120,18 +120,13 @@ class _Emitter:
 
     def settings(self) -> list[Value]:
         """The scales, zero points and limits of all quantizers that round, which are in the main graph."""
-        return [value for values in self._parameters.values() for value in values if self._is_kept(value)]
+        main = self._rewriter.model.graph
+        return [value for values in self._parameters.values() for value in values if value.id in main.nx]
 
     def parameters(self, graph: Graph, quantizer: Quantizer) -> tuple[Value, ...] | None:
-        """Scale, zero point and limits as ops of ``graph`` read them; None if there are none, or no more."""
+        """Scale, zero point and limits as ops of ``graph`` read them; None if there are none."""
         found = self._parameters.get(quantizer)
-        if found is None or not all(self._is_kept(given) for given in found):
-            return None
-        return tuple(self._captures.into(graph, given) for given in found)
-
-    def _is_kept(self, parameter: Value) -> bool:
-        """Whether the main graph still has a parameter: what rounded with it may have been taken away."""
-        return parameter.id in self._rewriter.model.graph.nx
+        return tuple(self._captures.into(graph, given) for given in found) if found is not None else None
 
     def _inputs(self, value: Value, quantizer: Quantizer, encoding: Encoding) -> tuple[Value, ...]:
         """Scale, zero point and limits: inputs of the main graph, the same for all sites of a quantizer."""

@@ -187,22 +187,27 @@ class Attention:
         return build.op("Where", self.mask, first, other, shape=shape)
 
     def _may_hide_rows(self) -> bool:
-        """Whether a mask of booleans or the window may hide all places from a query."""
-        known = fixed_constant(self.mask) if self._has_booleans else None
-        if self._has_booleans and known is None:
-            return True
-        shown = self._in_window if known is None else known.numpy() & self._in_window
-        return not np.atleast_1d(shown).any(-1).all()
+        """Whether a mask or the window may hide all places from a query; of data only one of booleans."""
+        shown = self._shown
+        return self._has_booleans if shown is None else not np.atleast_1d(shown).any(-1).all()
+
+    @property
+    def _shown(self) -> np.ndarray | None:
+        """Which places a query sees, by the window and the mask; None if the mask is data."""
+        known = fixed_constant(self.mask)
+        if known is None:
+            return self._in_window if self.mask is None else None
+        seen = known.numpy() if self._has_booleans else known.numpy() != -np.inf
+        return seen & self._in_window
 
     def _without_hidden(self, build: Builder, result: Value) -> Value:
         """The result with 0 where nothing is shown, which a Softmax cannot give."""
-        if self._has_booleans:
+        if self._shown is None:
             places = self._where_shown(build, 1.0, 0.0)
             axis = build.constant(np.array([-1], np.int64), "axis")
             rows = build.op("ReduceMax", places, axis, shape=(*(places.type.shape or ())[:-1], 1))
         else:
-            shown = np.any(self._in_window, -1, keepdims=True)
-            rows = build.constant(np.asarray(shown, np.float32), "rows")
+            rows = build.constant(np.asarray(self._shown.any(-1, keepdims=True), np.float32), "rows")
         return build.op("Mul", result, rows, shape=result.type.shape)
 
     def _masked(self, build: Builder, scores: Value) -> Value:

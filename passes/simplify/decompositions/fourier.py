@@ -57,7 +57,7 @@ def transform(op: Op) -> Writer | None:
     places, is_inverse, is_half = lengths[axis], *(bool(op.attribute(n, 0)) for n in ("inverse", "onesided"))
     whole = 2 * (places - 1) if is_inverse and is_half else places
     size = whole if length is None else int(length.numpy().item())
-    if size > _LONGEST or axis == len(lengths) - 1:
+    if max(size, places) > _LONGEST or axis == len(lengths) - 1:
         return None
     waves = _waves(places, lengths[-1], size, is_inverse, is_half)
     order = list(range(len(lengths)))

@@ -44,7 +44,9 @@ def _interpolated(op: Op) -> Writer | None:
         if of_axis[0] != of_axis[1] or of_axis[2] != 1
     }
     known = {axis: matrix for axis, matrix in matrices.items() if matrix is not None}
-    return (lambda build: [_multiplied(build, data, known)]) if len(known) == len(matrices) else None
+    if not known or len(known) < len(matrices):
+        return None
+    return lambda build: [_multiplied(build, data, known)]
 
 
 def _is_special(op: Op) -> bool:

@@ -60,15 +60,24 @@ def layer_norm(op: Op) -> Writer | None:
     if len(normalized) == 1:
         return None
     flat = (*lengths[:axis], prod(normalized))
+    arrays = [_within(one.numpy(), normalized) for one in constants if one is not None]
+    known = [array for array in arrays if array is not None]
+    if len(known) < len(arrays):
+        return None
 
     def write(build: Builder) -> list[Value | None]:
-        arrays = [np.broadcast_to(one.numpy(), normalized).ravel() for one in constants if one is not None]
-        read = [build.constant(np.ascontiguousarray(array), "parameter") for array in arrays]
+        read = [build.constant(np.ascontiguousarray(array.ravel()), "parameter") for array in known]
         given = {name: op.attribute(name) for name in op.attributes} | {"axis": -1}
         made = build.op(op.op_type, build.reshape(data, flat), *read, shape=flat, **given)
         return [build.reshape(made, lengths), *(None for _ in results[1:])]
 
     return write
+
+
+def _within(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    """The numbers for a shape, of an array that may have leading axes of one number; None if of no such."""
+    whole = np.broadcast_shapes(array.shape, shape)
+    return np.broadcast_to(array, whole).reshape(shape) if prod(whole) == prod(shape) else None
 
 
 def group_norm(op: Op) -> Writer | None:

@@ -27,7 +27,7 @@ def average(op: Op) -> Writer | None:
         return None
     if _has_all(op, lengths, wanted):
         return lambda build: [build.op("GlobalAveragePool", data, shape=wanted)]
-    if op.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+    if not _is_explicit(op):
         return None
     axes = _axes_of(op, lengths[2:], wanted[2:])
     if any(axis.is_all_border for axis in axes):
@@ -80,7 +80,13 @@ def _has_all(op: Op, lengths: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     window = op.attribute("kernel_shape", ())
     has_all = all(length <= size for length, size in zip(lengths[2:], window, strict=True))
     is_plain = not any(op.attribute("pads", ())) and set(op.attribute("dilations", (1,))) == {1}
-    return has_all and is_plain and set(wanted[2:]) == {1}
+    counts_border = not _is_explicit(op) and op.attribute("count_include_pad", 0)
+    return has_all and is_plain and not counts_border and set(wanted[2:]) == {1}
+
+
+def _is_explicit(op: Op) -> bool:
+    """Whether the border is what ``pads`` say."""
+    return op.attribute("auto_pad", "NOTSET") in ("NOTSET", "VALID")
 
 
 def _axes_of(op: Op, lengths: tuple[int, ...], windows: tuple[int, ...]) -> list[_Axis]:
@@ -111,5 +117,5 @@ def _convolved(
     counts = reduce(np.multiply.outer, [axis.counts(counts_border) for axis in axes])
     if (counts == prod(window)).all():
         return made
-    factors = (prod(window) / counts).astype(np.float32)
+    factors = (prod(window) / np.maximum(counts, 1)).astype(np.float32)  # what counts nothing is zero
     return build.op("Mul", made, build.constant(factors[None, None], "factors"), shape=shape)

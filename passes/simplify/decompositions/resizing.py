@@ -13,6 +13,7 @@ from qc.ir.graph import Op, Value
 from .builder import Builder, Lengths, Writer, lengths_of
 
 COORDINATES = 11  # the first opset whose Resize tells how places correspond
+_REGION_IS_OPTIONAL = 13  # the first opset whose Resize need not be given one
 _PLAIN: dict[str, Any] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 _ROUNDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "ceil": np.ceil,
@@ -50,7 +51,8 @@ def nearest(op: Op) -> Writer | None:
 
 def _repeated(build: Builder, data: Value, times: np.ndarray, shape: Lengths) -> Value:
     scales = build.constant(times, "scales")
-    return build.op("Resize", data, None, scales, shape=shape, mode="nearest", **_PLAIN)
+    region = build.constant(np.zeros(0, np.float32), "region") if build.opset < _REGION_IS_OPTIONAL else None
+    return build.op("Resize", data, region, scales, shape=shape, mode="nearest", **_PLAIN)
 
 
 def _gathered(build: Builder, data: Value, places: list[np.ndarray]) -> Value:

@@ -160,6 +160,29 @@ def test_without_quantizers_nothing_is_rounded_as_the_device_does(kind: str) -> 
     assert np.array_equal(*results)
 
 
+def test_a_rounding_that_repeats_another_is_switched_off_with_it() -> None:
+    """As on every Reshape of models by others; its own quantizer is not there."""
+    model = parse("""
+        g (float[1, 8] x) => (float[2, 4] y)
+        <float s = {0.02}, uint8 n = {9}, float t = {0.02}, uint8 m = {9}, float r = {0.05}, uint8 o = {40},
+         int64[2] shape = {2, 4}>
+        {
+            a = Relu(x)  b = QuantizeLinear(a, s, n)  c = DequantizeLinear(b, s, n)
+            d = Reshape(c, shape)  e = QuantizeLinear(d, t, m)  f = DequantizeLinear(e, t, m)
+            h = Add(f, f)  k = QuantizeLinear(h, r, o)  y = DequantizeLinear(k, r, o)
+        }""")
+    (feed,) = random_feeds(model, 1)
+    results, names = [], []
+    for options in ("", "{device=qnn-htp}"):
+        opened = qc.Simulation(qc.compile(model, f"import-qdq, to-simulation{options}").simulation)
+        names.append(set(opened.quantizers))
+        others = [name for name, one in opened.quantizers.items() if one.tensors != ("y",)]
+        off = opened.with_encodings(dict.fromkeys(others, "off"))
+        results.append(next(iter(off.run(feed).values())))
+    assert len(names[0] - names[1]) == 1
+    assert np.array_equal(*results)
+
+
 def test_a_target_without_arithmetic_is_refused() -> None:
     model = parse("g (float[1, 4] x) => (float[1, 4] y) { y = Relu(x) }")
     with pytest.raises(UsageError, match="'ort-cpu' says nothing of the arithmetic"):

@@ -127,3 +127,18 @@ def test_a_window_goes_along_with_the_queries_behind_what_is_past(attributes: st
     made = qc.compile(model, "decompose-ops", target="openvino").model
     assert "Attention" not in types(made)
     agree(made, model)
+
+
+@pytest.mark.parametrize("attributes", ["is_causal = 1", "left_window_size = 1, right_window_size = 0"])
+def test_a_row_that_a_mask_of_numbers_and_the_window_hide_is_zero(attributes: str) -> None:
+    """As the first one behind a prompt that is filled up on the left."""
+    model = parse(f"""<ir_version: 10, opset_import: ["" : 25]>
+    g (float[1, 2, 3, 4] q, float[1, 2, 5, 4] k, float[1, 2, 5, 4] v) => (float[1, 2, 3, 4] y)
+    <float[3, 5] m> {{ y = Attention<{attributes}>(q, k, v, m) }}""")
+    mask = np.zeros((3, 5), np.float32)
+    mask[:, 0] = -np.inf
+    del model.graph.initializer[:]
+    model.graph.initializer.append(numpy_helper.from_array(mask, "m"))
+    made = qc.compile(model, "decompose-ops", target="openvino").model
+    assert "Attention" not in types(made)
+    agree(made, model)

@@ -24,6 +24,7 @@ TURNED = ["Transpose", "MatMul", "Transpose"]
         ("4, 8, 3, 2", "4, 8, 3, 2", "DFT<axis = 1>(x)", TURNED),
         ("4, 8, 3, 1", "3, 8, 3, 2", "DFT<axis = 0, onesided = 1>(x)", TURNED),
         ("2, N, 1", "2, N, 2", "DFT<axis = 1>(x)", ["DFT"]),
+        ("1, 3000, 1", "1, 6, 2", "DFT<axis = 1>(x, shorter)", ["DFT"]),
     ],
 )
 def test_a_transform_of_a_known_length_is_a_product(

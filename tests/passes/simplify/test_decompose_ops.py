@@ -232,6 +232,8 @@ FLAT = ("Reshape", "LayerNormalization", "Reshape")
         (f"y = AveragePool<{LARGE}, pads = [1, 1, 1, 1]>(x)", "2, 4, 1, 1", ["AveragePool"]),
         ("y = AveragePool<kernel_shape = [2, 3]>(x)", "2, 4, 2, 1", ["AveragePool"]),
         ("y = LayerNormalization<axis = 1>(x, new_1, new_1)", "2, 4, 3, 3", [*FLAT]),
+        ("y = LayerNormalization<axis = 2>(x, row_1)", "2, 4, 3, 3", [*FLAT]),
+        ("y = LayerNormalization<axis = 2>(x, new_1)", "2, 4, 3, 3", ["LayerNormalization"]),
         ("y = LayerNormalization<axis = -1>(x, ones_1)", "2, 4, 3, 3", ["LayerNormalization"]),
         ("y = ScatterND(x, row, new)", "2, 4, 3, 3", ["Slice", "Slice", "Concat"]),
         ("y = ScatterND(x, rows, new)", "2, 4, 3, 3", ["Reshape", "Slice", *["Slice", "Concat"] * 2]),
@@ -245,7 +247,8 @@ def test_one_op(body: str, shape: str, expected: list[str]) -> None:
     g (float[2, 4, 3, 3] x) => (float[{shape}] y) <
         float three = {{3}}, float third = {{0.333333}}, int64[2] axes = {{2, 3}}, int64[2] ends = {{2, 2}},
         int64[2, 1, 2] row = {{0, 1, 1, 1}}, int64[2, 1, 2] turned = {{1, 1, 0, 1}}, float[2, 1, 3, 3] new,
-        float[4, 3, 3] new_1, float[5, 3] mix, float[3] ones_1 = {{1, 2, 3}},
+        float[4, 3, 3] new_1, float[1, 1, 1, 3] row_1 = {{1, 2, 3}}, float[5, 3] mix,
+        float[3] ones_1 = {{1, 2, 3}},
         int64 last = {{-1}}, int64[1] last_axis = {{-1}}, int64 first = {{1}},
         int64[2, 1, 2] rows = {{0, 0, 0, 1}},
         int64[2, 2] all = {{0, 1, 2, 3}}, int64[2, 1] some = {{0, 2}}, float[4] ones = {{1, 1, 1, 1}}

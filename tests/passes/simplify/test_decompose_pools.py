@@ -31,7 +31,13 @@ def pooled(attributes: str) -> tuple[ModelProto, ModelProto]:
         ("kernel_shape = [3, 3], pads = [2, 2, 2, 2]", ["Conv", "Mul"]),
         ("kernel_shape = [3, 3], pads = [1, 1, 1, 1]", ["AveragePool"]),
         ("kernel_shape = [3, 3], dilations = [2, 2]", ["Conv"]),
+        ("kernel_shape = [2, 2], dilations = [8, 8], pads = [1, 1, 1, 1]", ["Conv", "Mul"]),
         ('kernel_shape = [3, 3], auto_pad = "SAME_UPPER"', ["AveragePool"]),
+        ('kernel_shape = [8, 8], strides = [8, 8], auto_pad = "SAME_LOWER"', ["GlobalAveragePool"]),
+        (
+            'kernel_shape = [9, 9], strides = [8, 8], auto_pad = "SAME_UPPER", count_include_pad = 1',
+            ["AveragePool"],
+        ),
     ],
 )
 def test_no_window_reaches_beyond_the_border(attributes: str, expected: list[str]) -> None:

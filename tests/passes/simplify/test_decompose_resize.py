@@ -119,3 +119,23 @@ def test_what_the_htp_leaves_out_is_a_product(attributes: str, is_product: bool)
     made = qc.compile(model, "decompose-ops", target="qnn-htp").model
     assert ("MatMul" in types(made)) == is_product
     agree(made, model)
+
+
+def test_one_that_changes_nothing_stays() -> None:
+    """What it reads is a result of the model as well."""
+    model = parse("""<ir_version: 9, opset_import: ["" : 20]>
+    g (float[1, 2, 6, 5] x) => (float[1, 2, 6, 5] r, float[1, 2, 6, 5] y) <float[4] ones = {1, 1, 1, 1}> {
+        r = Relu(x)
+        y = Resize<mode = "linear", antialias = 1>(r, , ones)
+    }""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made) == ["Relu", "Resize"]
+    agree(made, model)
+
+
+def test_older_opsets_are_given_a_region() -> None:
+    model = parse("""<ir_version: 6, opset_import: ["" : 11]>
+    g (float[1, 2, 6, 5] x) => (float[1, 2, 12, 10] y) <float[0] roi, float[4] scales = {1, 1, 2, 2}> {
+        y = Resize<mode = "nearest">(x, roi, scales)
+    }""")
+    agree(qc.compile(model, "decompose-ops", target="qnn-htp").model, model)
