@@ -311,7 +311,7 @@ def _is_fixed(spec: QuantSpec) -> bool:
 
 
 def _takes_part(covered: Covered, spec: QuantSpec) -> bool:
-    """Whether what was seen takes less than a quarter of the range that a spec fixes, and not next to none."""
+    """Whether what was seen takes under a quarter of the range that a spec fixes, but not next to none."""
     seen, fixed = covered.seen, spec.fixed_range
     if seen is None or not seen.count or fixed is None:
         return False
