@@ -20,11 +20,12 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from ..base.names import Names
 from ..errors import ModelError
 from ..facts.constants import CONSTANT_FORMS
+from ..tensor_ref import TensorRef
 from .conversion import converted
 from .protos import nested_graphs, walk_bodies, walk_graphs, walk_nodes
 
 _DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general")
-_OPS = ("Quant", "IntQuant", "BipolarQuant", "Trunc")
+_INPUTS = {"Quant": 4, "IntQuant": 4, "BipolarQuant": 2, "Trunc": 5}  # how many each reads at the least
 _OPSET = 13  # the first one whose QuantizeLinear has an axis
 _WIDE_OPSET, _WIDE_DOMAIN = 21, "com.microsoft"  # who makes 16 bits: ONNX from there on, and ONNX Runtime
 _NUMBERS = (AttributeProto.FLOAT, AttributeProto.FLOATS, AttributeProto.INT, AttributeProto.INTS)
@@ -85,7 +86,9 @@ def _convert(model: ModelProto, version: int) -> None:
 
 
 def _is_rounding(node: NodeProto) -> bool:
-    return node.domain in _DOMAINS and node.op_type in _OPS
+    if node.domain not in _DOMAINS or node.op_type not in _INPUTS:
+        return False
+    return len(node.input) >= _INPUTS[node.op_type] and len(node.output) == 1
 
 
 def _copied(node: NodeProto) -> NodeProto:
@@ -134,7 +137,7 @@ def _numbers(constants: Constants, name: str) -> np.ndarray | None:
     tensor = constants.get(name)
     if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
         return None
-    return numpy_helper.to_array(tensor)
+    return TensorRef(tensor).numpy()
 
 
 class _Limits(NamedTuple):

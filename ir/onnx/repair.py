@@ -47,7 +47,7 @@ def repaired(model: ModelProto) -> Repaired:
 
     Raises:
         ModelError: as for :func:`~qc.ir.onnx.screening.screen_model`, but for text that is not UTF-8; or it
-            has ops of QONNX in an opset that ONNX cannot convert.
+            has ops of QONNX with damaged constants, or in an opset that ONNX cannot convert.
     """
     mended, notes = model, []
     try:

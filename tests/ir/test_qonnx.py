@@ -178,6 +178,15 @@ def test_what_ops_of_onnx_cannot_do_stays(model: ModelProto) -> None:
     assert repaired(model).model is model
 
 
+def test_what_is_damaged_is_told() -> None:
+    model = rounding("Quant", 0.25, 0, 8, signed=1, narrow=0)
+    model.graph.initializer[0].dims.append(3)
+    with pytest.raises(ModelError, match="'p0'"):
+        repaired(model)
+    del model.graph.node[0].input[2:]
+    assert repaired(model).model is model
+
+
 def test_dequantize_takes_it_back() -> None:
     made = read(rounding("Quant", 0.25, 0, 4, signed=0, narrow=0), "dequantize")
     assert "Quantize" not in str(made.model.graph)
