@@ -8,7 +8,7 @@ from ..graph import Op, Value
 from ..tensor_ref import TensorRef
 
 # The attributes of Constant that hold numbers or text, with the type that they make.
-_FORMS = {
+CONSTANT_FORMS = {
     "value_float": np.float32,
     "value_floats": np.float32,
     "value_int": np.int64,
@@ -54,7 +54,7 @@ def constant_op_data(op: Op) -> TensorRef | None:
     tensor = op.attribute("value")
     if tensor is not None:
         return TensorRef(tensor, op.graph.model.base_dir)
-    for name, dtype in _FORMS.items():
+    for name, dtype in CONSTANT_FORMS.items():
         found = op.attribute(name)
         if found is not None:
             return TensorRef.from_array(np.asarray(found, dtype))

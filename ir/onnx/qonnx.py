@@ -3,8 +3,9 @@
 QONNX is how Brevitas, QKeras and HLS4ML exchange networks of few bits. Its ``Quant`` becomes QuantizeLinear,
 a Clip of the codes if their format is narrower than its type, and DequantizeLinear (QCDQ), as all that read
 quantized models know. Where no such ops make the grid, as with one bit, scales that are computed or another
-way to round, ops on floats do what it says. Numbers halfway between two codes may be rounded to the other
-one where the zero point is odd, as QuantizeLinear adds it later.
+way to round, ops on floats do what it says. Models of an opset that is too old for all this are converted.
+Numbers halfway between two codes may be rounded to the other one where the zero point is odd, as
+QuantizeLinear adds it later.
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from ..base.names import Names
+from ..errors import ModelError
+from ..facts.constants import CONSTANT_FORMS
+from ..tensor_ref import TensorRef
+from .conversion import converted
 from .protos import nested_graphs, walk_bodies, walk_graphs, walk_nodes
 
 _DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general")
-_OPS = ("Quant", "IntQuant", "BipolarQuant", "Trunc")
+_INPUTS = {"Quant": 4, "IntQuant": 4, "BipolarQuant": 2, "Trunc": 5}  # how many each reads at the least
 _OPSET = 13  # the first one whose QuantizeLinear has an axis
 _WIDE_OPSET, _WIDE_DOMAIN = 21, "com.microsoft"  # who makes 16 bits: ONNX from there on, and ONNX Runtime
+_NUMBERS = (AttributeProto.FLOAT, AttributeProto.FLOATS, AttributeProto.INT, AttributeProto.INTS)
 _ROUNDING = {"ROUND": "Round", "HALF_EVEN": "Round", "FLOOR": "Floor", "CEIL": "Ceil"}
 _CODES: Mapping[tuple[int, bool], Any] = {
     (8, True): np.int8,
@@ -32,21 +38,25 @@ _CODES: Mapping[tuple[int, bool], Any] = {
 }
 
 Constants = Mapping[str, TensorProto]
+# Ops, each with what it reads besides the result of the one before.
+Steps = Sequence[tuple[str, Sequence[str]]]
 
 
 def rounding_in_float(model: ModelProto) -> tuple[str, Callable[[], None]] | None:
     """Ops of QONNX, which no runtime has, and what writes them as ops of ONNX."""
     version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     found = [node for node in walk_nodes(model.graph.node) if _is_rounding(node)]
-    if version < _OPSET or not found:
+    if not version or not found:
         return None
-    writer = _Writer(model, version)
+    writer = _Writer(model, max(version, _OPSET))
     first = next((node for node, constants in _in_scope(model.graph) if writer.of(node, constants)), None)
     if first is None:
         return None
 
     def mend() -> None:
-        writer = _Writer(model, version)
+        if version < _OPSET:
+            _convert(model, version)
+        writer = _Writer(model, max(version, _OPSET))
         for graph, constants in _scopes(model.graph):
             made = [new for node in graph.node for new in writer.of(node, constants) or [_copied(node)]]
             del graph.node[:]
@@ -55,14 +65,30 @@ def rounding_in_float(model: ModelProto) -> tuple[str, Callable[[], None]] | Non
         if writer.is_wide and not any(entry.domain == _WIDE_DOMAIN for entry in model.opset_import):
             model.opset_import.add(domain=_WIDE_DOMAIN, version=1)
 
-    return (
-        f"{first.op_type} '{first.name or first.output[0]}' is an op of QONNX, written as ops of ONNX",
-        mend,
-    )
+    of_opset = f" of opset {_OPSET}, as are all others now" if version < _OPSET else ""
+    named = f"{first.op_type} '{first.name or first.output[0]}'"
+    return f"{named} is an op of QONNX, written as ops of ONNX{of_opset}", mend
+
+
+def _convert(model: ModelProto, version: int) -> None:
+    """Makes the model one of the first opset that has the ops which are written."""
+    try:
+        newer = converted(model, _OPSET)
+        interfaces = ([*one.graph.input, *one.graph.output] for one in (model, newer))
+        for before, after in zip(*interfaces, strict=True):
+            after.type.CopyFrom(before.type)
+    except Exception as error:  # the converter raises bare exceptions of its C++ library
+        raise ModelError(
+            f"the model has opset {version}, its ops of QONNX need {_OPSET}, and ONNX cannot convert it "
+            f"({' '.join(str(error).split())}): convert it first"
+        ) from error
+    model.CopyFrom(newer)
 
 
 def _is_rounding(node: NodeProto) -> bool:
-    return node.domain in _DOMAINS and node.op_type in _OPS
+    if node.domain not in _DOMAINS or node.op_type not in _INPUTS:
+        return False
+    return len(node.input) >= _INPUTS[node.op_type] and len(node.output) == 1
 
 
 def _copied(node: NodeProto) -> NodeProto:
@@ -90,9 +116,20 @@ def _constants(graph: GraphProto) -> dict[str, TensorProto]:
     """The initializers of a graph, and the tensors that its Constant nodes hold."""
     found = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
-        if node.op_type == "Constant" and not node.domain and node.attribute[0].name == "value":
-            found[node.output[0]] = node.attribute[0].t
+        if node.op_type == "Constant" and not node.domain:
+            tensors = [tensor for one in node.attribute for tensor in _held(one)]
+            found.update(zip(node.output, tensors, strict=False))
     return found
+
+
+def _held(attribute: AttributeProto) -> Iterator[TensorProto]:
+    """The numbers that an attribute of a Constant holds."""
+    if attribute.name == "value":
+        yield attribute.t
+        return
+    dtype = CONSTANT_FORMS.get(attribute.name, object)
+    if dtype is not object and attribute.type in _NUMBERS:
+        yield numpy_helper.from_array(np.array(helper.get_attribute_value(attribute), dtype))
 
 
 def _numbers(constants: Constants, name: str) -> np.ndarray | None:
@@ -100,7 +137,7 @@ def _numbers(constants: Constants, name: str) -> np.ndarray | None:
     tensor = constants.get(name)
     if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
         return None
-    return numpy_helper.to_array(tensor)
+    return TensorRef(tensor).numpy()
 
 
 class _Limits(NamedTuple):
@@ -144,13 +181,13 @@ class _Writer:
             return None
         signed, narrow = bool(settings.get("signed", 1)), bool(settings.get("narrow", 0))
         if bits.item() == 1 and signed:
-            return self._signs(node)
+            return self._one_bit(node, constants)
         limits = _Limits.of(int(bits.item()), signed, narrow)
         rounding = _rounding(settings.get("rounding_mode", b"ROUND"))
         if rounding is None:
             return None
         made = self._pair(node, limits, constants) if rounding == "Round" else None
-        return made or self._arithmetic(node, limits, rounding, constants)
+        return made or self._arithmetic(node, [("Clip", self._ends(node, limits)), (rounding, [])], constants)
 
     def _pair(self, node: NodeProto, limits: _Limits, constants: Constants) -> list[NodeProto] | None:
         """The same grid by codes; None if there are no such ops."""
@@ -217,17 +254,17 @@ class _Writer:
         ]
         return [helper.make_node("DequantizeLinear", given, [result], node.name, **on_axis)]
 
-    def _arithmetic(
-        self, node: NodeProto, limits: _Limits, rounding: str, constants: Constants
-    ) -> list[NodeProto]:
-        """The same on floats."""
-        (data, scale, zero, *_), (result,) = node.input, node.output
-        ends = [self._constant(result, name, end, np.float32) for name, end in limits._asdict().items()]
+    def _arithmetic(self, node: NodeProto, to_codes: Steps, constants: Constants) -> list[NodeProto]:
+        """The same on floats, of which ``to_codes`` makes codes."""
+        data, scale, zero, *_ = node.input
         known = _numbers(constants, zero)
         moves = known is None or bool(known.any())
-        steps: list[tuple[str, Sequence[str]]] = [("Div", [scale]), *[("Add", [zero])] * moves]
-        steps += [("Clip", ends), (rounding, []), *[("Sub", [zero])] * moves, ("Mul", [scale])]
-        return self._chain(node, data, steps)
+        steps = [("Div", [scale]), *[("Add", [zero])] * moves, *to_codes]
+        return self._chain(node, data, [*steps, *[("Sub", [zero])] * moves, ("Mul", [scale])])
+
+    def _ends(self, node: NodeProto, limits: _Limits) -> list[str]:
+        result = node.output[0]
+        return [self._constant(result, name, end, np.float32) for name, end in limits._asdict().items()]
 
     def _truncated(
         self, node: NodeProto, settings: Mapping[str, Any], constants: Constants
@@ -243,19 +280,26 @@ class _Writer:
         if len(numbers) == 5:
             divisor = 2.0 ** round(math.log2(numbers[3] / numbers[0]))
         by = self._constant(result, "divisor", divisor, np.float32)
-        steps: list[tuple[str, Sequence[str]]] = [
-            ("Div", [scale]),
-            ("Add", [zero]),
-            ("Round", []),
-            ("Div", [by]),
-        ]
+        steps: Steps = [("Div", [scale]), ("Add", [zero]), ("Round", []), ("Div", [by])]
         if len(numbers) < 5:
             return self._chain(node, data, [*steps, (rounding, []), ("Sub", [zero]), ("Mul", [scale])])
         limits = _Limits.of(int(numbers[4]), bool(settings.get("signed", 1)), bool(settings.get("narrow", 0)))
-        ends = [self._constant(result, name, end, np.float32) for name, end in limits._asdict().items()]
+        ends = self._ends(node, limits)
         less = self._constant(result, "zero_point", numbers[1] / divisor, np.float32)
-        steps += [("Clip", ends), (rounding, []), ("Sub", [less]), ("Mul", [node.input[4]])]
+        steps = [*steps, ("Clip", ends), (rounding, []), ("Sub", [less]), ("Mul", [node.input[4]])]
         return self._chain(node, data, steps)
+
+    def _one_bit(self, node: NodeProto, constants: Constants) -> list[NodeProto]:
+        """Codes of -1 and 1, which is the sign of the data unless it is moved or turned first."""
+        scale, zero = (_numbers(constants, name) for name in node.input[1:3])
+        if scale is not None and zero is not None and (scale > 0).all() and not zero.any():
+            return self._signs(node)
+        threshold, positive, negative = (
+            self._constant(node.output[0], name, number, np.float32)
+            for name, number in (("threshold", 0), ("positive", 1), ("negative", -1))
+        )
+        signs: Steps = [("GreaterOrEqual", [threshold]), ("Where", [positive, negative])]
+        return self._arithmetic(node, signs, constants)
 
     def _signs(self, node: NodeProto) -> list[NodeProto]:
         """One bit: the scale, with the sign of the data."""
@@ -268,9 +312,7 @@ class _Writer:
             helper.make_node("Where", [above, scale, negative], [result], node.name),
         ]
 
-    def _chain(
-        self, node: NodeProto, data: str, steps: Sequence[tuple[str, Sequence[str]]]
-    ) -> list[NodeProto]:
+    def _chain(self, node: NodeProto, data: str, steps: Steps) -> list[NodeProto]:
         made = []
         for index, (op_type, given) in enumerate(steps):
             is_last = index == len(steps) - 1

@@ -46,7 +46,8 @@ def repaired(model: ModelProto) -> Repaired:
     """Screens a model, and mends what has one meaning only, by what ONNX Runtime takes it for.
 
     Raises:
-        ModelError: as for :func:`~qc.ir.onnx.screening.screen_model`, but for text that is not UTF-8.
+        ModelError: as for :func:`~qc.ir.onnx.screening.screen_model`, but for text that is not UTF-8; or it
+            has ops of QONNX with damaged constants, or in an opset that ONNX cannot convert.
     """
     mended, notes = model, []
     try:

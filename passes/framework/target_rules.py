@@ -165,7 +165,8 @@ class OpRule(Strict):
             also not ``when-needed`` by no more than ops that run ``between``, as floats cost nothing.
         output_range: a fixed range for the result, for functions whose range is known.
         output_ranges: the same by the format of the result, where the target fixes the scale itself.
-        often_part: a result that takes less than a quarter of ``output_range`` has the range that was seen.
+        often_part: a result that takes less than a quarter of ``output_range`` has the range that was seen,
+            unless that is below 1/256 of it, as where the result was 0 throughout.
         least_ranges: by the format of the result, the least distance between the ends of its range, where the
             target computes wrong numbers with smaller scales.
         constants: of what only moves data, a constant that it moves has a grid, which its result keeps;

@@ -11,6 +11,7 @@ from support.pipelines import run_model
 from support.placement import of_value
 
 import qc
+from qc.ir.errors import ModelError
 from qc.ir.onnx.repair import repaired
 
 DOMAIN = "qonnx.custom_op.general"
@@ -113,6 +114,45 @@ def test_one_bit_is_a_sign() -> None:
         np.testing.assert_allclose(results(model), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("scale", "zero"), [(0.5, 1), (-0.5, 0), ([[0.5, -0.25, 1]], 0.5)])
+def test_one_bit_is_the_sign_of_what_is_moved_and_scaled(scale: Any, zero: float) -> None:
+    model = rounding("Quant", scale, zero, 1, signed=1)
+    scale = np.array(scale, np.float32)
+    codes = np.where(DATA / scale + np.float32(zero) >= 0, np.float32(1), np.float32(-1))
+    expected = (codes - np.float32(zero)) * scale @ numpy_helper.to_array(model.graph.initializer[-1])
+    np.testing.assert_allclose(results(model), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_settings_are_read_in_all_forms_of_constants() -> None:
+    model = rounding("Quant", 0.25, 0, 4, signed=1, narrow=0)
+    expected = results(model)
+    forms: list[dict[str, Any]] = [{"value_float": 0.25}, {"value_floats": [0.0]}, {"value_int": 4}]
+    for index, form in enumerate(forms):
+        del model.graph.initializer[0]
+        model.graph.node.insert(index, helper.make_node("Constant", [], [f"p{index}"], **form))
+    held = of_value(read(model, "import-qdq").ir, "x")
+    assert held is not None and str(held.spec.format) == "int4"
+    np.testing.assert_array_equal(results(model), expected)
+
+
+@pytest.mark.parametrize(("scale", "mode"), [(0.25, "ROUND"), ([CHANNELS], "ROUND"), (0.25, "FLOOR")])
+def test_a_model_of_an_older_opset_is_converted(scale: Any, mode: str) -> None:
+    settings = {"signed": 1, "narrow": 0, "rounding_mode": mode}
+    old, new = (rounding("Quant", scale, 0, 4, opset=opset, **settings) for opset in (9, 13))
+    made = repaired(old)
+    assert made.notes[0].endswith("written as ops of ONNX of opset 13, as are all others now")
+    assert made.model.graph.node == repaired(new).model.graph.node
+    assert list(made.model.graph.output) == list(old.graph.output)
+    np.testing.assert_array_equal(results(old), results(new))
+
+
+def test_a_model_that_cannot_be_converted_is_refused() -> None:
+    model = rounding("Quant", 0.25, 0, 8, signed=1, narrow=0, opset=9)
+    model.graph.node.add(op_type="Hardmax", input=["y"], output=["z"]).attribute.add(name="axis", type=2, i=0)
+    with pytest.raises(ModelError, match="has opset 9, its ops of QONNX need 13, and ONNX cannot convert it"):
+        repaired(model)
+
+
 @pytest.mark.parametrize("given", [(0.25, 3, 8, 5), (0.25, 8, 8, 2.0, 3)])
 def test_truncation(given: tuple[float, ...]) -> None:
     scale, zero = np.float32(given[0]), np.float32(given[1])
@@ -131,11 +171,19 @@ def test_truncation(given: tuple[float, ...]) -> None:
     [
         rounding("Quant", 0.25, 0, 8, signed=1, narrow=0, rounding_mode="HALF_UP"),
         rounding("Quant", 0.25, 0, 2.5, signed=1, narrow=0),
-        rounding("Quant", 0.25, 0, 8, signed=1, narrow=0, opset=11),
         rounding("FloatQuant", 0.25, 0, 8, signed=1, narrow=0),
     ],
 )
 def test_what_ops_of_onnx_cannot_do_stays(model: ModelProto) -> None:
+    assert repaired(model).model is model
+
+
+def test_what_is_damaged_is_told() -> None:
+    model = rounding("Quant", 0.25, 0, 8, signed=1, narrow=0)
+    model.graph.initializer[0].dims.append(3)
+    with pytest.raises(ModelError, match="'p0'"):
+        repaired(model)
+    del model.graph.node[0].input[2:]
     assert repaired(model).model is model
 
 

@@ -38,6 +38,8 @@ from .spread import is_all_zero, too_few
 
 # Below this part of the range of a function, two bits of the codes would never be used.
 _PART = 0.25
+# Below this one, one code of 8 bits, the data tells little of the function, as where it was 0 throughout.
+_TELLING_PART = 1 / 256
 # Finds the range that a grid of a spec is to cover; is told whether the tensor is seen outside of the model.
 RangeOf = Callable[[Statistics, QuantSpec, bool], Range]
 # The grid that a quantizer has while tensors are observed, for trained parameters.
@@ -309,11 +311,13 @@ def _is_fixed(spec: QuantSpec) -> bool:
 
 
 def _takes_part(covered: Covered, spec: QuantSpec) -> bool:
-    """Whether what was seen takes less than a quarter of the range that a spec fixes, and something was."""
+    """Whether what was seen takes under a quarter of the range that a spec fixes, but not next to none."""
     seen, fixed = covered.seen, spec.fixed_range
     if seen is None or not seen.count or fixed is None:
         return False
-    return max(abs(float(seen.minimum)), abs(float(seen.maximum))) < _PART * max(map(abs, fixed))
+    whole = max(map(abs, fixed))
+    part = max(abs(float(seen.minimum)), abs(float(seen.maximum)))
+    return _TELLING_PART * whole <= part < _PART * whole
 
 
 def _named(values: list[Value]) -> str:

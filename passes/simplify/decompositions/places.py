@@ -15,6 +15,8 @@ from .builder import Builder, Lengths, Writer, lengths_of
 
 _FOUND = {"ArgMax": 0, "ArgMin": 0, "NonZero": 0, "TopK": 1}  # which result tells places, from the start
 _OLDEST_OPSET = 9  # which has all ops that are written
+_SMALL_NUMBERS = 14  # the first opset that divides integers of 8 and 16 bits
+_WIDE = (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE)  # which hold any place
 _MOVERS = ("Cast", "Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 
 
@@ -108,9 +110,14 @@ def remainder(op: Op) -> Writer | None:
     divisor = fixed_constant(by)
     if data is None or by is None or result is None or divisor is None or op.attribute("fmod", 0):
         return None
-    if divisor.numpy().dtype.kind != "i" or (divisor.numpy() <= 0).any():
+    divisors = divisor.numpy()
+    if divisors.dtype.kind != "i" or (divisors <= 0).any():
         return None
-    lengths, is_above = result.type.shape, _count_from_start(data)
+    if divisors.dtype.itemsize < 4 and op.graph.model.opset < _SMALL_NUMBERS:
+        return None
+    lengths, is_above = result.type.shape, _count_from_start(data, are_places=False)
+    if not is_above and (divisors > np.iinfo(divisors.dtype).max // 2).any():
+        return None  # what is left and the divisor would be more than the type holds
 
     def write(build: Builder) -> list[Value | None]:
         def left_of(number: Value) -> Value:
@@ -129,8 +136,12 @@ def _may_count_from_end(op: Op, places: Value) -> bool:
     return is_signed and op.graph.model.opset >= _OLDEST_OPSET and not _count_from_start(places)
 
 
-def _count_from_start(places: Value) -> bool:
-    """Whether places are known not to be negative: found ones, constants, and those that were made so."""
+def _count_from_start(places: Value, *, are_places: bool = True) -> bool:
+    """Whether places are known not to be negative: found ones, constants, and those that were made so.
+
+    Args:
+        are_places: whether they are read as places, so that none lies before the start of its axis.
+    """
     asked, seen = [places], {places}
     while asked:
         value = asked.pop()
@@ -140,7 +151,7 @@ def _count_from_start(places: Value) -> bool:
                 return False
         elif maker is None:
             return False
-        elif not _is_found(value, maker):
+        elif not _is_found(value, maker, are_places):
             read = _moved_by(maker)
             if read is None:
                 return False
@@ -149,10 +160,10 @@ def _count_from_start(places: Value) -> bool:
     return True
 
 
-def _is_found(value: Value, maker: Op) -> bool:
+def _is_found(value: Value, maker: Op, are_places: bool) -> bool:
     """Whether places are what an op found, or were made to count from the start as is done here."""
     graph, inputs = maker.graph, maker.graph.op_inputs(maker)
-    if maker.op_type in _FOUND:
+    if maker.is_type(*_FOUND):
         return graph.op_outputs(maker)[_FOUND[maker.op_type]] is value
     test = _maker(inputs[0]) if maker.is_type("Where") else None
     if test is None or not test.is_type("Less"):
@@ -163,9 +174,11 @@ def _is_found(value: Value, maker: Op) -> bool:
         return False
     if instead is not None:
         return bool((instead.numpy() >= 0).all())
-    if added is None or not added.is_type("Add") or graph.op_inputs(added)[0] is not tested:
+    if not are_places or added is None or not added.is_type("Add"):
         return False
-    return fixed_constant(graph.op_inputs(added)[1]) is not None
+    number, length = graph.op_inputs(added)
+    behind = fixed_constant(length)
+    return number is tested and behind is not None and bool((behind.numpy() >= 0).all())
 
 
 def _maker(value: Value | None) -> Op | None:
@@ -175,6 +188,8 @@ def _maker(value: Value | None) -> Op | None:
 def _moved_by(op: Op) -> list[Value] | None:
     """The places that an op moves; None if it does something else."""
     inputs = op.graph.op_inputs(op)
+    if op.is_type("Cast") and op.attribute("to") not in _WIDE:
+        return None
     read = inputs if op.is_type("Concat") else inputs[:1] if op.is_type(*_MOVERS) else (None,)
     return [value for value in read if value is not None] if None not in read else None
 

@@ -287,24 +287,6 @@ def test_a_group_norm_is_one_of_instances_with_a_scale_behind_it(groups: int, ex
     agree(made, model, 1e-4)
 
 
-@pytest.mark.parametrize(
-    ("number", "expected"),
-    [
-        ("ArgMax<axis = 1, keepdims = 0>(x)", ["ArgMax", "Div", "Mul", "Sub"]),
-        ("Cast<to = 7>(x)", ["Cast", "Div", "Mul", "Sub", "Add", "Div", "Mul", "Sub"]),
-    ],
-)
-def test_a_remainder_is_what_whole_multiples_leave(number: str, expected: list[str]) -> None:
-    """As of the columns of heat maps, which the HTP's compiler gives up."""
-    shape = "2" if "ArgMax" in number else "2, 40"
-    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
-    g (float[2, 40] x) => (int64[{shape}] y) <int64 c = {{7}}> {{ i = {number}  y = Mod(i, c) }}""")
-    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
-    assert types(made) == expected
-    feed = {"x": np.random.default_rng(0).uniform(-50, 50, (2, 40)).astype(np.float32)}
-    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
-
-
 def test_a_tanh_that_a_mish_becomes_is_looked_at_as_well() -> None:
     """Of 16 places the HTP computes other numbers in 16 bits."""
     model = parse("""<ir_version: 8, opset_import: ["" : 18]>

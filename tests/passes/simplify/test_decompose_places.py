@@ -172,3 +172,49 @@ def test_places_are_gathered(shape: str, places: str, left: list[str]) -> None:
     assert sorted(one for one in types(made) if one != "Identity") == sorted(left)
     feed = random_feeds(model, 1)[0] | {"i": np.array([[7], [-2]])}
     np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        ("ArgMax<axis = 1, keepdims = 0>(x)", ["ArgMax", "Div", "Mul", "Sub"]),
+        ("Cast<to = 7>(x)", ["Cast", "Div", "Mul", "Sub", "Add", "Div", "Mul", "Sub"]),
+    ],
+)
+def test_a_remainder_is_what_whole_multiples_leave(number: str, expected: list[str]) -> None:
+    """As of the columns of heat maps, which the HTP's compiler gives up."""
+    shape = "2" if "ArgMax" in number else "2, 40"
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 40] x) => (int64[{shape}] y) <int64 c = {{7}}> {{ i = {number}  y = Mod(i, c) }}""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made) == expected
+    feed = {"x": np.random.default_rng(0).uniform(-50, 50, (2, 40)).astype(np.float32)}
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "by", "opset", "number", "is_written"),
+    [
+        ("int32", 2**31 - 1, 17, "i = Identity(x)", False),  # a number and the divisor are more than there is
+        ("int32", 2**30 - 1, 17, "i = Identity(x)", True),
+        ("int8", 100, 17, "i = Identity(x)", False),
+        ("int8", 63, 17, "i = Identity(x)", True),
+        ("int8", 63, 13, "i = Identity(x)", False),  # whose Div has no such type
+        ("int32", 63, 13, "i = Identity(x)", True),
+        # A number far below 0 still is, with ten more.
+        ("int32", 7, 17, "b = Less(x, zero)  a = Add(x, ten)  i = Where(b, a, x)", True),
+        ("int32", 7, 17, "b = Less(x, zero)  i = Where(b, zero, x)", True),
+    ],
+)
+def test_a_remainder_is_that_of_all_numbers(
+    kind: str, by: int, opset: int, number: str, is_written: bool
+) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : {opset}]>
+    g ({kind}[5] x) => ({kind}[5] y) <{kind} c = {{{by}}}, {kind} zero = {{0}}, {kind} ten = {{10}}> {{
+        {number}  y = Mod(i, c)
+    }}""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert ("Mod" not in types(made)) == is_written
+    ends = np.iinfo(kind)
+    feed = {"x": np.array([ends.min, -20, 0, 99, ends.max], kind)}
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])

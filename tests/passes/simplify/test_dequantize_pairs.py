@@ -43,11 +43,8 @@ def pair(grid: str, op: str = "Conv") -> ModelProto:
         ("float scale = {0.1}, int8 zero = {0}", "Conv", ["Conv", "Neg"]),
         ("float scale = {0.1}, uint8 zero = {0}", "Sigmoid", ["Sigmoid", "Neg"]),
         ("float scale = {0.1}, uint8 zero = {0}", "Sin", ["Sin", "Relu", "Neg"]),
-        (
-            "float scale = {0.1}, uint8 zero = {0}",
-            "Identity",
-            ["Neg"],
-        ),  # of an input it says what data there is
+        # Of an input a grid says what data there is.
+        ("float scale = {0.1}, uint8 zero = {0}", "Identity", ["Neg"]),
     ],
 )
 def test_a_grid_that_begins_at_zero_is_an_activation(grid: str, op: str, expected: list[str]) -> None:
