@@ -113,7 +113,9 @@ def test_norms_on_both_sides_of_a_product() -> None:
         ["Gemm", "BatchNormalization"]
     ] * 2
     assert "W" in [tensor.name for tensor in model.graph.initializer]
-    np.testing.assert_allclose(qc.runtime.open_session(model).run(None, feed)[0], expected, rtol=1e-4)
+    found = qc.runtime.open_session(model).run(None, feed)[0]
+    scale = np.abs(expected).max()  # the data is random: some of what is summed up nearly cancels
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * scale)
 
 
 def test_a_fixed_range_needs_no_arrays() -> None:
