@@ -86,27 +86,34 @@ _WEIGHTED = {
 class DecomposeOps(Pass):
     """Writes ops in other ops where the target asks for it (``decompose``), as it has no integers for them.
 
-    A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Attention (of
-    opset 23 and newer) two MatMuls and a Softmax, a RotaryEmbedding (likewise) products with sine and cosine,
-    an Einsum of two or more tensors MatMuls and of one a Transpose, a MatMul of columns by rows a Mul, such a
-    Mul of reshaped data one by whole tensors, a SiLU of a low picture one of a row, a Tanh of 16 places one
-    of a place, a MatMul of a constant by data one of data by a weight, a Conv along one axis whose window is
-    wider than the target can hold (``widest_window``) one of neighbours, a Clip by limits that are data Max
-    and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a root, a Gemm one without factors that
-    adds no more than a number to each column, or by data a MatMul, LSTM, GRU and RNN their steps, a Gather of
-    all there is a Reshape, a GatherElements of whole rows a Gather, a GatherND one of rows, places that count
-    from the end of an axis ones from its start, a CumSum a product by ones, an AveragePool of whole pictures
-    a GlobalAveragePool, one that reaches beyond the picture one with a border or a Conv, a LayerNormalization
-    or RMSNormalization over several axes one over the last, a GroupNormalization one of instances, a
-    ScatterND into what lies together a Concat with what is around it, a Pad of integers a Concat, a Split of
-    a row Slices, a STFT a Conv, a DFT of up to 2048 places a MatMul, a ReverseSequence of one length a
-    Gather, a Resize to the nearest numbers one that repeats them or Gathers, one that interpolates by a scale
-    which is no ratio of lengths, or with antialias, MatMuls, a ReduceSum of products one that keeps its axes,
-    a ReduceMean one without axes of one number, a Mod of integers what whole multiples leave, a Trilu a
-    Where, and Mish, Softsign, Selu, Celu, Sum, Mean, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp,
-    ReduceSumSquare and Scaler, which scikit-learn's models begin with, what their definition says. Only ops
-    on float32 are written so, but GatherND, Mod, OneHot, Pad and ReverseSequence on any type; recurrent ones
-    must have lengths that are known, constant weights, and no clipping.
+    * Products: an Attention (of opset 23 and newer) is two MatMuls and a Softmax, an Einsum of several
+      tensors MatMuls and of one a Transpose, a MatMul of columns by rows a Mul, one of a constant by data one
+      of data by a weight, a Gemm one without factors that adds no more than a number to each column, or by
+      data a MatMul.
+    * Convolutions: one along one axis whose window is wider than the target can hold (``widest_window``) is
+      one of neighbours; a BatchNormalization that could not be folded is a Conv of each channel by itself.
+    * Fourier transforms: a STFT is a Conv, a DFT of up to 2048 places a MatMul.
+    * Recurrent ops (LSTM, GRU, RNN) are their steps.
+    * Normalizations: a LayerNormalization or RMSNormalization over several axes is one over the last, a
+      GroupNormalization one of instances.
+    * Pools and sums: an AveragePool of whole pictures is a GlobalAveragePool, one that reaches beyond the
+      picture one with a border or a Conv, a CumSum a product by ones, a ReduceSum of products one that keeps
+      its axes, a ReduceMean one without axes of one number.
+    * Resize: to the nearest numbers it is one that repeats them, or Gathers; one that interpolates by a scale
+      which is no ratio of lengths, or with ``antialias``, is MatMuls.
+    * What moves: a Gather of all there is is a Reshape, a GatherElements of whole rows a Gather, a GatherND
+      one of rows, a ReverseSequence of one length a Gather, a ScatterND into what lies together a Concat with
+      what is around it, a Pad of integers a Concat, a Split of a row Slices, a Trilu a Where; places that
+      count from the end of an axis count from its start.
+    * One by one: a Clip by limits that are data is Max and Min, a PRelu with slopes of at most 1 a Max, a Pow
+      products or a root, a RotaryEmbedding products with sine and cosine, a Mod of integers what whole
+      multiples leave, a Mul of reshaped data one by whole tensors, a SiLU of a low picture one of a row, a
+      Tanh of 16 places one of a place.
+    * By definition: Celu, Mean, Mish, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceSumSquare,
+      Selu, Softsign, Sum, and Scaler, which scikit-learn's models begin with.
+
+    Only ops on float32 are written so, but GatherND, Mod, OneHot, Pad and ReverseSequence on any type.
+    Recurrent ones must have lengths that are known, constant weights, and no clipping.
 
     For every target a Pad or a Resize along some axes says of all what becomes of them, where that is known.
 
