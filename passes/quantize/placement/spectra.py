@@ -29,7 +29,7 @@ _ARITHMETIC = (
     *("ReduceL1", "ReduceL2", "ReduceMean", "ReduceSum", "ReduceSumSquare"),
 )
 _LOGARITHMS = frozenset({"Log", "ReduceLogSum"})
-_OF_ANGLES = frozenset({"Sin", "Cos"})
+SINE_AND_COSINE = frozenset({"Sin", "Cos"})
 
 
 def left_float_as_spectra(model: Model, target: Target) -> dict[Op, Reason]:
@@ -59,7 +59,7 @@ def before_angles(graph: Graph) -> frozenset[Op]:
     Angles go through many turns, and a step of a grid over all of them can be most of a turn. A sine alone
     is taken for an activation.
     """
-    return _only_seen_by(graph, _OF_ANGLES, lambda types: types in (_OF_ANGLES, frozenset()))
+    return _only_seen_by(graph, SINE_AND_COSINE, lambda types: types in (SINE_AND_COSINE, frozenset()))
 
 
 def _only_seen_by(
