@@ -54,8 +54,8 @@ class InsertQuantizers(Pass):
     A spectrum whose logarithm the model takes stays float where that logarithm runs in float: it tells apart
     numbers that are far smaller than a step of a grid over the loudest. So does an angle of which the model
     takes sine and cosine, such as a position in a sentence times a frequency: its grid spans all turns. Where
-    a target runs sines in integers, and computes every op in one width, the angle, its sine and its cosine
-    have 16 bits among others of 8, and so has what a rule of the target calls ``wide``.
+    a target runs these in integers, and computes every op in one width, they have 16 bits among others of 8,
+    as have squares that only a root sees, and what a rule of the target calls ``wide``.
 
     With ``activation=float`` all activations and biases stay float, and the weights alone are quantized:
     those of products and recurrent ops, whatever the target runs in integers, and large tables that Gather
@@ -85,7 +85,7 @@ class InsertQuantizers(Pass):
     spectra: Literal["float", "integer"] = option(
         "float",
         "what only logarithms, or a sine and a cosine, see the results of; float: if those run in float, "
-        "and 16 bits for angles if they do not; integer: like all else",
+        "else 16 bits if the target has them; integer: like all else",
     )
     slower: Literal["float", "integer"] = option(
         "float", "what takes no less time in integers, by the costs and rules of the target"
@@ -174,8 +174,8 @@ class _Placement:
         self._tables = large_tables(self.scopes)
         self._signed = signed_operands(self.units)
         self._wider = _wider_format(target, self.activation.format)
-        angles = options.spectra == "float"
-        self._wide = wide_tensors(self.units, target, angles) if self._wider is not None else frozenset()
+        spectra = options.spectra == "float"
+        self._wide = wide_tensors(self.units, target, spectra) if self._wider is not None else frozenset()
         self._fitting: dict[tuple[Value, Format], bool] = {}
 
     def run(self) -> None:

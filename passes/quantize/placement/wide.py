@@ -9,24 +9,32 @@ from qc.ir.facts.op_traits import joins_grids, traits
 from qc.ir.graph import Op, Value
 
 from ...framework.target import Target
-from .spectra import SINE_AND_COSINE, before_angles
+from .spectra import LOGARITHMS, ROOTS, SINE_AND_COSINE, before_angles, before_logarithms, before_roots
 from .units import UnitMap
 
+# What tells apart far smaller numbers than a step of 8 bits, and what is computed for it alone.
+_ENDS = (
+    (LOGARITHMS, before_logarithms),
+    (SINE_AND_COSINE, before_angles),
+    (ROOTS, before_roots),
+)
 
-def wide_tensors(units: UnitMap, target: Target, angles: bool) -> frozenset[Value]:
+
+def wide_tensors(units: UnitMap, target: Target, spectra: bool) -> frozenset[Value]:
     """Where a target that runs 8 bits is to have the 16 that it also runs.
 
     Args:
-        angles: whether what only a sine and a cosine see has them, if these run in integers: a step of 8 bits
-            can be most of a turn.
+        spectra: whether what only logarithms, roots, or a sine and a cosine see has them, with their results,
+            where these run in integers.
 
     Returns:
-        Angles, their sines and cosines; what ops read and make whose rule is ``wide``, but for results of
-        products, which would take twice the time; and what moves any of these.
+        These; what ops read and make whose rule is ``wide``, but for results of products, which would take
+        twice the time; and what moves any of them.
     """
     found: set[Value] = set()
-    if angles and target.rule_for("Sin").runs == "integer":
-        found.update(_angles(units))
+    for ends, before in _ENDS if spectra else ():
+        if all(target.rule_for(end).runs == "integer" for end in ends):
+            found.update(_seen_by(units, ends, before(units.scopes.graphs[0])))
     for unit in units.integer:
         if unit.rule.wide:
             found.update(units.outputs(unit))
@@ -39,20 +47,18 @@ def wide_tensors(units: UnitMap, target: Target, angles: bool) -> frozenset[Valu
     return frozenset(found)
 
 
-def _angles(units: UnitMap) -> set[Value]:
-    """The angles, their sines and cosines, and what joins these alone.
-
-    A position or a time that is an input of the model, and that nothing else reads, is an angle too.
-    """
-    before = before_angles(units.scopes.graphs[0])
-    found = {value for op in before for value in _results(op)}
+def _seen_by(units: UnitMap, ends: frozenset[str], before: frozenset[Op]) -> set[Value]:
+    """What is computed before these ends and by them, what joins that alone, and inputs only for it."""
+    found: set[Value] = set()
     for value in units.scopes.graphs[0].inputs:
         readers = [op for op, _ in units.scopes.uses(value)]
         if is_plain_float(value) and readers and before.issuperset(readers):
             found.add(value)
     for op in units.scopes.ops:
         read = [value.original for value in op.graph.op_inputs(op) if value is not None]
-        if (op.is_type(*SINE_AND_COSINE) or joins_grids(op)) and found.issuperset(read):
+        is_computed = op in before and not units.is_carry(op)
+        follows = op in before or op.is_type(*ends) or joins_grids(op)
+        if is_computed or (follows and found.issuperset(read[:1] if units.is_carry(op) else read)):
             found.update(_results(op))
     return found
 

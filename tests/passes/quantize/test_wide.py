@@ -1,4 +1,4 @@
-"""Among 8 bits the HTP has 16 where 8 lose most: angles, and normalizations whose codes it cuts off."""
+"""Among 8 bits the HTP has 16 where 8 lose most: angles, squares, spectra, results that it cuts off."""
 
 from __future__ import annotations
 
@@ -49,6 +49,53 @@ def test_times_have_16_bits() -> None:
     score = qc.runtime.evaluate(model, {"wide": wide.model, "plain": plain.model}, feeds, latency_seconds=0)
     kept, lost = (one.worst_sqnr_db for one in score.candidates)
     assert kept > 30 > 15 > lost
+
+
+# The magnitude of a spectrum, or its logarithm, and a layer that sees it.
+SPECTRUM = """g (float[1, 16, 40] x) => (float[1, 8, 40] y)
+    <float[16, 16] real, float[16, 16] imaginary, float[8, 16] w> {
+    a = MatMul(real, x)
+    b = MatMul(imaginary, x)
+    c = Mul(a, a)
+    d = Mul(b, b)
+    e = Add(c, d)
+    f = END(e)
+    y = MatMul(w, f)
+}"""
+
+
+@pytest.mark.parametrize(("end", "wide"), [("Sqrt", set("cdef")), ("Log", set("xabcdef")), ("Relu", set())])
+def test_what_roots_and_logarithms_see_has_16_bits(end: str, wide: set[str]) -> None:
+    model = parse(SPECTRUM.replace("END", end))
+    rng = np.random.default_rng(0)
+    loudness = rng.gamma(1, 1, size=(1, 16, 1))
+    feeds = [{"x": (rng.normal(size=(1, 16, 40)) * loudness).astype(np.float32)} for _ in range(8)]
+    made, plain = (
+        compiled(model, f"insert-quantizers{options}", feeds) for options in ("", "{spectra=integer}")
+    )
+    assert {name for name, width in widths(made).items() if width == 16} == wide
+    assert set(widths(plain).values()) == {8}
+    score = qc.runtime.evaluate(model, {"made": made.model, "plain": plain.model}, feeds, latency_seconds=0)
+    kept, lost = (one.worst_sqnr_db for one in score.candidates)
+    assert kept > lost + 3 if wide else kept == lost
+
+
+def test_what_moves_a_product_has_its_grid() -> None:
+    model = parse(
+        """g (float[1, 16, 40] x) => (float[1, 8, 40] y) <float[16, 16] both, int64[1] axis = {1},
+            int64[1] start = {0}, int64[1] middle = {8}, int64[1] end = {16}> {
+            p = MatMul(both, x)
+            a = Slice(p, start, middle, axis)
+            b = Slice(p, middle, end, axis)
+            c = Mul(a, a)
+            d = Mul(b, b)
+            e = Add(c, d)
+            y = Sqrt(e)
+        }"""
+    )
+    feeds = [{"x": np.random.default_rng(0).normal(size=(1, 16, 40)).astype(np.float32)}]
+    found = widths(compiled(model, "insert-quantizers", feeds))
+    assert {name for name, width in found.items() if width == 16} == set("cdey")
 
 
 @pytest.mark.parametrize("text", [TIME.replace("Cos(", "Sin("), TIME.replace("Cos(", "Tanh(")])
