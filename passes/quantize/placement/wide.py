@@ -48,12 +48,12 @@ def wide_tensors(units: UnitMap, target: Target, spectra: bool) -> frozenset[Val
 
 
 def _seen_by(units: UnitMap, ends: frozenset[str], before: frozenset[Op]) -> set[Value]:
-    """What is computed before these ends and by them, what joins that alone, and inputs only for it."""
-    found: set[Value] = set()
-    for value in units.scopes.graphs[0].inputs:
-        readers = [op for op, _ in units.scopes.uses(value)]
-        if is_plain_float(value) and readers and before.issuperset(readers):
-            found.add(value)
+    """What is computed before these ends and by them, what joins that, and inputs that it begins with."""
+    found = {
+        value
+        for value in units.scopes.graphs[0].inputs
+        if is_plain_float(value) and any(op in before for op, _ in units.scopes.uses(value))
+    }
     for op in units.scopes.ops:
         read = [value.original for value in op.graph.op_inputs(op) if value is not None]
         is_computed = op in before and not units.is_carry(op)
