@@ -80,8 +80,8 @@ def _structure_problems(graph: Graph) -> Iterator[str]:
         sources = producers + (id(value) in given or value.const is not None) + (value.captured is not None)
         if sources > 1:
             yield f"'{value.name}' is defined {sources} times in graph '{graph.name}'"
-        if sources == 0 and graph.is_read(value):
-            uses = graph.uses(value)
+        if sources == 0 and value.is_read:
+            uses = value.uses
             who = uses[0].op.label if uses else "a graph output"
             yield f"{who} reads '{value.name}', which nothing defines"
     for op in graph.ops():

@@ -73,15 +73,15 @@ def _above(graph: Graph, element: Pattern, values: list[Value]) -> Iterator[Valu
     """The values that ``element`` can be if one of its parts is one of ``values``."""
     for value in values:
         if isinstance(element, Output):
-            producer = graph.producer(value)
-            outputs = graph.op_outputs(producer) if producer is not None else ()
+            producer = value.producer
+            outputs = producer.outputs if producer is not None else ()
             made = outputs[element.index] if element.index < len(outputs) else None
             if made is not None:
                 yield made
         elif isinstance(element, OpPattern):
-            for user in dict.fromkeys(use.op for use in graph.uses(value)):
+            for user in dict.fromkeys(use.op for use in value.uses):
                 if user.domain == element.domain and user.op_type in element.op_types:
-                    yield from [output for output in graph.op_outputs(user) if output is not None][:1]
+                    yield from [output for output in user.outputs if output is not None][:1]
 
 
 def _use_count(graph: Graph, values: list[Value]) -> int:
@@ -100,9 +100,7 @@ def has_detour(
         position: the place of every op in the topological order.
     """
     last = max(position[op] for op in ops)
-    pending = [
-        use.op for value in shown if value is not None for use in graph.uses(value) if use.op not in ops
-    ]
+    pending = [use.op for value in shown if value is not None for use in value.uses if use.op not in ops]
     seen: set[Op] = set()
     while pending:
         op = pending.pop()
@@ -110,6 +108,6 @@ def has_detour(
             return True
         if op not in seen and position[op] < last:
             seen.add(op)
-            made = (value for value in graph.op_outputs(op) if value is not None)
-            pending.extend(use.op for value in made for use in graph.uses(value))
+            made = (value for value in op.outputs if value is not None)
+            pending.extend(use.op for value in made for use in value.uses)
     return False

@@ -195,13 +195,13 @@ def coverage_of(
 
 def _dynamic_reason(graph: Graph, value: Value, dynamic: Collection[str]) -> str:
     """Why a tensor is float that a product makes, or reads, which quantizes its data; empty for others."""
-    producer = graph.producer(value)
+    producer = value.producer
     if producer is not None:
         is_made = producer.label in dynamic
         return (
             f"{producer.label} quantizes its data in every run, and gives a float result" if is_made else ""
         )
-    readers = [use.op.label for use in graph.uses(value) if use.port == 0 and use.op.label in dynamic]
+    readers = [use.op.label for use in value.uses if use.port == 0 and use.op.label in dynamic]
     return f"{readers[0]} quantizes it in every run" if readers else ""
 
 
@@ -255,7 +255,7 @@ def reads_float_data(model: Model, graph: Graph, op: Op) -> bool:
 
 
 def _has_quantized_weights(model: Model, op: Op) -> bool:
-    read = [(op.graph.op_inputs(op)[port], port) for port in weight_ports(op)]
+    read = [(op.inputs[port], port) for port in weight_ports(op)]
     held = [value is not None and _is_quantized(model, value, op, port) for value, port in read]
     return bool(held) and all(held)
 
@@ -264,11 +264,11 @@ def multiplied_by(op: Op) -> int:
     """How often an op multiplies, as estimated from shapes; 0 for ops that sum no products."""
     if not is_product(op.op_type, op.domain):
         return 0
-    read, made = [*map(_shape, op.graph.op_inputs(op))], [*map(_shape, op.graph.op_outputs(op))]
+    read, made = [*map(_shape, op.inputs)], [*map(_shape, op.outputs)]
     found = multiplications(op.op_type, op.domain, products.Shapes(read, made[0], op.attribute))
     if found is not None:
         return found
-    weights = (value for value in op.graph.op_inputs(op) if value is not None and constant_data(value))
+    weights = (value for value in op.inputs if value is not None and constant_data(value))
     return sum(prod(_shape(value) or ()) for value in weights if value.is_float)
 
 
@@ -283,7 +283,7 @@ def repetitions(graph: Graph) -> int:
     owner = graph.parent
     if owner is None:
         return 1
-    read = owner.graph.op_inputs(owner)
+    read = owner.inputs
     data = constant_data(read[0]) if owner.is_type("Loop") and read[0] is not None else None
     limit = int(data.numpy().item()) if data is not None else None
     axis = owner.attribute("scan_input_axes", [0])[-1]
@@ -302,16 +302,16 @@ def _read_as_data(model: Model) -> set[Value]:
     """The originals of all values that an op reads as data, in whatever graph, or a graph gives back."""
     found = {value.original for graph in model.graphs() for value in graph.outputs if value is not None}
     for op in model.ops():
-        for port, value in enumerate(op.graph.op_inputs(op)):
+        for port, value in enumerate(op.inputs):
             if value is not None and not is_parameter(op, port):
                 found.add(value.original)
     return found
 
 
 def _is_inner(graph: Graph, value: Value) -> bool:
-    producer = graph.producer(value)
+    producer = value.producer
     if producer is None:
-        readers = {op.region for op, _ in graph.uses(value)}
+        readers = {op.region for op, _ in value.uses}
         return value.const is not None and None not in readers
     region = producer.region
     return region is not None and region.is_inner(value)
@@ -322,7 +322,7 @@ def _float_reads(model: Model, graph: Graph, op: Op) -> list[tuple[Value, bool]]
     region = op.region
     return [
         (value, _is_quantized(model, value, op, port))
-        for port, value in enumerate(graph.op_inputs(op))
+        for port, value in enumerate(op.inputs)
         if value is not None
         and value.is_float
         and not is_parameter(op, port)

@@ -86,7 +86,7 @@ def op_named(model: Model, name: str) -> Op:
     for graph in model.graphs():
         for op in graph.ops():
             by_name.setdefault(op.name, op)
-            for value in graph.op_outputs(op):
+            for value in op.outputs:
                 if value is not None:
                     by_output.setdefault(value.name, op)
     found = by_name.get(name) if name else None
@@ -116,8 +116,8 @@ def _downstream(graph: Graph, start: Op) -> Iterator[Op]:
     pending = [start]
     for op in pending:
         yield op
-        for value in graph.op_outputs(op):
-            for use in graph.uses(value) if value is not None else ():
+        for value in op.outputs:
+            for use in value.uses if value is not None else ():
                 if use.op not in seen and len(seen) < _MOST_DOWNSTREAM:
                     seen[use.op] = None
                     pending.append(use.op)

@@ -95,7 +95,7 @@ def _remarks(model: Model, values: tuple[Value, ...]) -> Iterator[Remark]:
 def _parts(value: Value) -> Iterator[Value | Op]:
     """The value, the op that makes it, and that of its region whose result it is."""
     yield value
-    producer = value.graph.producer(value)
+    producer = value.producer
     if producer is not None:
         yield producer
         region = producer.region

@@ -239,9 +239,9 @@ class _Placement:
     def _before_moves(self, value: Value) -> Value:
         """What data was before it was moved, on a target that runs in integers whatever it can."""
         while self.target.default.runs == "integer":
-            producer = value.graph.producer(value)
+            producer = value.producer
             is_moved = producer is not None and self.units.is_carry(producer)
-            source = value.graph.op_inputs(producer)[0] if producer is not None and is_moved else None
+            source = producer.inputs[0] if producer is not None and is_moved else None
             has_grid = source is not None and is_plain_float(source) and not self.units.is_infinite(source)
             if source is None or not has_grid or not self.units.is_data(source):
                 break
@@ -263,7 +263,7 @@ class _Placement:
         for unit in self.units.units if _in_bytes(self.weight.format) else ():
             is_table = table_of(unit.root) in self._tables and unit.root not in self.units.left_float
             if is_table and has_rows_in_codes(self.scopes, self.target, unit.root):
-                value = unit.root.graph.op_inputs(unit.root)[0]
+                value = unit.root.inputs[0]
                 assert value is not None
                 self._place_shared(Site(value, unit.root, 0), spec, f"table of {unit.label}", unit)
 
@@ -321,11 +321,11 @@ class _Placement:
         chain = []
         current: Value | None = value
         while current is not None and self.quant.of_value(current) is None:
-            producer = current.graph.producer(current)
+            producer = current.producer
             if producer is None or not self.units.is_carry(producer):
                 return None
             chain.append((current, producer))
-            source = producer.graph.op_inputs(producer)[0]
+            source = producer.inputs[0]
             if source is not None and self.quant.of_use(source, producer, 0) is not None:
                 break
             current = source.original if source is not None else None
@@ -360,7 +360,7 @@ class _Placement:
         return self._activation_spec(made) if made is not None else self.activation
 
     def _activation_spec(self, value: Value) -> QuantSpec:
-        producer = value.original.graph.producer(value.original)
+        producer = value.original.producer
         rule = self.units.unit_of(producer).rule if producer is not None else None
         limits = rule.range_in(self.activation.format) if rule is not None else None
         format = self.activation.format

@@ -67,7 +67,7 @@ def _tell_of_training(model: Model, context: PassContext) -> None:
         for graph in model.graphs()
         for op in graph.ops()
         if measures_batch(op)
-        if all(constant_of(graph, value) is not None for value in graph.op_inputs(op)[1:])
+        if all(constant_of(graph, value) is not None for value in op.inputs[1:])
     ]
     if trained:
         more = f" and {len(trained) - 1} more normalize" if len(trained) > 1 else " normalizes"
@@ -77,11 +77,11 @@ def _tell_of_training(model: Model, context: PassContext) -> None:
 
 def _fold(rewriter: Rewriter, graph: Graph, op: Op) -> None:
     data = _data_input(graph, op)
-    result = graph.op_outputs(op)[0] if data is not None else None
-    if data is None or result is None or not graph.is_read_once(data):
+    result = op.outputs[0] if data is not None else None
+    if data is None or result is None or not data.is_read_once:
         return
     found = channels_of(graph, data)
-    producer = graph.producer(found.made) if found is not None else None
+    producer = found.made.producer if found is not None else None
     channels = _channels(graph, producer) if producer is not None else None
     if found is None or producer is None or not channels:
         return
@@ -96,7 +96,7 @@ def _fold(rewriter: Rewriter, graph: Graph, op: Op) -> None:
 
 def _data_input(graph: Graph, op: Op) -> Value | None:
     """The input of an affine op that is not constant; None if this is no affine op."""
-    inputs = graph.op_inputs(op)
+    inputs = op.inputs
     if op.is_type("BatchNormalization"):
         return inputs[0]
     if op.is_type("Mul", "Div", "Add", "Sub"):
@@ -140,13 +140,13 @@ def _bias_fits(op: Op, shape: tuple[int, ...], channels: int) -> bool:
 
 
 def _is_given(graph: Graph, op: Op, port: int | None) -> bool:
-    return port is not None and port < op.num_inputs and graph.op_inputs(op)[port] is not None
+    return port is not None and port < op.num_inputs and op.inputs[port] is not None
 
 
 def _constant(graph: Graph, op: Op, port: int | None) -> TensorRef | None:
     if port is None or not _is_given(graph, op, port):
         return None
-    return constant_of(graph, graph.op_inputs(op)[port])
+    return constant_of(graph, op.inputs[port])
 
 
 def _affine(graph: Graph, op: Op, data: Value, producer: Op, found: Channels, channels: int) -> Affine | None:
@@ -156,9 +156,7 @@ def _affine(graph: Graph, op: Op, data: Value, producer: Op, found: Channels, ch
         return affine if affine is not None and affine.scale.shape == (channels,) else None
     if is_product:
         return None
-    constant = next(
-        graph.constant(value) for value in graph.op_inputs(op) if value is not None and value is not data
-    )
+    constant = next(graph.constant(value) for value in op.inputs if value is not None and value is not data)
     weight = _constant(graph, producer, weight_port(producer))
     if constant is None or weight is None:
         return None
@@ -176,7 +174,7 @@ def _elementwise(op: Op, data: Value, numbers: np.ndarray) -> Affine | None:
         return Affine(1 / numbers, zeros) if is_sound else None
     if op.is_type("Add"):
         return Affine(ones, numbers)
-    is_minuend = op.graph.op_inputs(op)[0] is data
+    is_minuend = op.inputs[0] is data
     return Affine(ones, -numbers) if is_minuend else Affine(-ones, numbers)
 
 

@@ -106,9 +106,8 @@ class FoldConstants(Pass):
         frontier = [
             value
             for op in foldable
-            for value in graph.op_outputs(op)
-            if value is not None
-            and (graph.is_output(value) or any(u.op not in foldable for u in graph.uses(value)))
+            for value in op.outputs
+            if value is not None and (value.is_output or any(u.op not in foldable for u in value.uses))
         ]
         if not frontier:
             return
@@ -150,11 +149,11 @@ class _Folding:
         self.room = None
         self.left.clear()
         for op in reversed([op for op in self.order if op.id in graph.nx]):
-            wanted = [value for value in graph.op_outputs(op) if value is not None and graph.is_read(value)]
+            wanted = [value for value in op.outputs if value is not None and value.is_read]
             arrays = [self.results.get(value.name) for value in wanted]
             # A sequence is no initializer, and what is not known is read by such an op, or by one that stays.
             data = [self._stored(array) for array in arrays if isinstance(array, np.ndarray)]
-            if len(data) < len(wanted) or any(map(graph.is_output, wanted)):
+            if len(data) < len(wanted) or any(value.is_output for value in wanted):
                 continue
             constants = dict(zip(wanted, data, strict=True))
             if self._fits(op, constants):
@@ -214,7 +213,7 @@ def _lift_constant(rewriter: Rewriter, op: Op) -> None:
 
 def _name_type(rewriter: Rewriter, op: Op) -> None:
     """Writes a CastLike as a Cast, which does not read the other tensor, where the type of that is known."""
-    like = op.graph.op_inputs(op)[1]
+    like = op.inputs[1]
     elem_type = like.original.type.elem_type if like is not None else 0
     if elem_type:
         with rewriter.action("the type is known", op):
@@ -236,7 +235,7 @@ def _take_branches(rewriter: BodyRewriter, model: Model) -> bool:
     before = model.epoch
     for graph in model.graph.walk():
         for op in graph.ops():
-            condition = graph.constant(graph.op_inputs(op)[0]) if op.is_type("If") else None
+            condition = graph.constant(op.inputs[0]) if op.is_type("If") else None
             if condition is not None and condition.size == 1:
                 branch = "then_branch" if condition.numpy().item() else "else_branch"
                 with rewriter.action("take branch", op, f"the condition is constant, {branch} stays"):
@@ -267,8 +266,8 @@ def _is_known(value: Value) -> bool:
 
 
 def _lift_shape(rewriter: Rewriter, op: Op) -> None:
-    told, (result,) = told_of_shape(op), op.graph.op_outputs(op)
-    if told is not None and result is not None and not op.graph.is_output(result):
+    told, (result,) = told_of_shape(op), op.outputs
+    if told is not None and result is not None and not result.is_output:
         with rewriter.action("shape to initializer", op):
             make_initializer(rewriter, op, TensorRef.from_array(told))
 
@@ -278,7 +277,7 @@ def _leave_out_length(rewriter: Rewriter, op: Op) -> None:
     shape = shape_without_computed(op)
     if shape is not None:
         with rewriter.action("the length follows from the others", op):
-            (_, computed), (result, *_) = op.graph.op_inputs(op), op.graph.op_outputs(op)
+            (_, computed), (result, *_) = op.inputs, op.outputs
             name = f"{result.name if result is not None else op.name}_shape"
             rewriter.set_input(op, 1, rewriter.add_constant(op.graph, shape, name))
             rewriter.erase_unread(computed)
@@ -293,7 +292,7 @@ def constant_ops(graph: Graph) -> dict[Op, None]:
             continue
         if narrows_codes(op):
             continue
-        inputs = [value for value in graph.op_inputs(op) if value is not None]
+        inputs = [value for value in op.inputs if value is not None]
         if inputs and all(_is_constant(graph, value, found) for value in inputs):
             found[op] = None
     return found
@@ -302,7 +301,7 @@ def constant_ops(graph: Graph) -> dict[Op, None]:
 def _is_constant(graph: Graph, value: Value, found: dict[Op, None]) -> bool:
     if graph.constant(value) is not None:
         return True
-    producer = graph.producer(value)
+    producer = value.producer
     return producer is not None and producer in found
 
 

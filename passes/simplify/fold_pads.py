@@ -61,11 +61,11 @@ class _Border(NamedTuple):
 
 
 def _fold(rewriter: Rewriter, graph: Graph, pad: Op) -> None:
-    data, padded = graph.op_inputs(pad)[0], graph.op_outputs(pad)[0]
+    data, padded = pad.inputs[0], pad.outputs[0]
     border = _border(graph, pad)
-    if data is None or padded is None or border is None or graph.is_output(padded):
+    if data is None or padded is None or border is None or padded.is_output:
         return
-    readers = graph.uses(padded)
+    readers = padded.uses
     if not readers or not all(_takes(use, border, data) for use in readers):
         return
     with rewriter.action("fold into the padding", pad):
@@ -76,7 +76,7 @@ def _fold(rewriter: Rewriter, graph: Graph, pad: Op) -> None:
 
 def _border(graph: Graph, pad: Op) -> _Border | None:
     """What a Pad puts around axes of a picture; None if it does other things."""
-    inputs = graph.op_inputs(pad)
+    inputs = pad.inputs
     pads, number = attribute_of(pad, "pads", inputs), attribute_of(pad, "value", inputs)
     if pad.attribute("mode", "constant") != "constant" or not isinstance(number, int | float):
         return None
@@ -108,7 +108,7 @@ def _takes(use: Use, border: _Border, data: Value) -> bool:
 
 
 def _is_of_points(op: Op) -> bool:
-    weight = op.graph.op_inputs(op)[1]
+    weight = op.inputs[1]
     return weight is not None and set((weight.type.shape or ())[2:]) == {1}
 
 

@@ -89,7 +89,7 @@ def _quantized_types(model: Model) -> Iterator[str]:
     found: Counter[str] = Counter()
     for graph in model.graphs():
         for op in graph.ops():
-            read = enumerate(graph.op_inputs(op))
+            read = enumerate(op.inputs)
             if any(
                 value is not None and model.quant.of_use(value, op, port) is not None for port, value in read
             ):

@@ -102,12 +102,11 @@ class _Comparison:
                 )
 
     def _op(self, a: Op, b: Op) -> Iterator[str]:
-        graphs = a.graph, b.graph
-        if self._mapped(graphs[0].op_inputs(a)) != graphs[1].op_inputs(b):
+        if self._mapped(a.inputs) != b.inputs:
             yield "the inputs differ"
-        if self._mapped(graphs[0].op_outputs(a)) != graphs[1].op_outputs(b):
+        if self._mapped(a.outputs) != b.outputs:
             yield "the outputs differ"
-        if Counter(self._mapped(graphs[0].captures(a))) != Counter(graphs[1].captures(b)):
+        if Counter(self._mapped(a.captures)) != Counter(b.captures):
             yield "the captured values differ"
         if _attributes(a) != _attributes(b):
             yield "the attributes differ"

@@ -53,7 +53,7 @@ def fold_weights(model: Model, rewriter: Rewriter, fewer: int = 0) -> list[str]:
     for graph in list(model.graphs()):
         for op in graph.ops():
             weight = _dequantized(op) if is_qdq(op, "DequantizeLinear") else None
-            (result, *_) = graph.op_outputs(op)
+            (result, *_) = op.outputs
             if weight is None or result is None or not _multiplies_floats(graph, result, weight, fewer):
                 continue
             if weight.codes.type.elem_type in _PACKED and model.opset < _CASTS_PACKED:
@@ -73,7 +73,7 @@ def unfold_weights(model: Model, rewriter: Rewriter) -> None:
     """Puts the DequantizeLinear ops back."""
     for op in model.ops():
         port = weight_port(op) if traits(op).product in _FOLDED else None
-        folded = op.graph.op_inputs(op)[port] if port is not None else None
+        folded = op.inputs[port] if port is not None else None
         weight = _folded(folded) if folded is not None else None
         if folded is None or weight is None:
             continue
@@ -83,7 +83,7 @@ def unfold_weights(model: Model, rewriter: Rewriter) -> None:
 
 
 def _dequantized(op: Op) -> _Weight | None:
-    codes, scale, zero_point = (*op.graph.op_inputs(op), None)[:3]
+    codes, scale, zero_point = (*op.inputs, None)[:3]
     scales, zeros = constant_array(scale), constant_array(zero_point)
     if codes is None or codes.const is None or scales is None or (zero_point is not None and zeros is None):
         return None
@@ -107,17 +107,17 @@ def _in_bytes(rewriter: Rewriter, codes: Value) -> Value:
 
 
 def _multiplies_floats(graph: Graph, value: Value, weight: _Weight, fewer: int) -> bool:
-    uses, (codes, *_) = graph.uses(value), weight
+    uses, (codes, *_) = value.uses, weight
     assert codes.const is not None
     is_small, is_matrix = codes.const.size < fewer, len(codes.const.shape) == _MATRIX
     fused = is_matrix and not is_small
-    return bool(uses) and all(_is_of_floats(use, fused) for use in uses) and not graph.is_output(value)
+    return bool(uses) and all(_is_of_floats(use, fused) for use in uses) and not value.is_output
 
 
 def _is_of_floats(use: Use, fused: bool) -> bool:
     """Whether an op on floats reads its weight there; not if ONNX Runtime makes a MatMul of codes of it."""
     op, port = use
-    data = op.graph.op_inputs(op)[0]
+    data = op.inputs[0]
     if traits(op).product not in _FOLDED or port != weight_port(op) or data is None:
         return False
     pair, is_fused = dequantize_behind(data), op.is_type("MatMul")
@@ -129,7 +129,7 @@ def _is_wide(pair: Op) -> bool:
 
     Of a MatMul by codes of a weight it would make one that rounds such data to 8 bits.
     """
-    codes = pair.graph.op_inputs(pair)[0]
+    codes = pair.inputs[0]
     return codes is not None and codes.type.elem_type in (TensorProto.INT16, TensorProto.UINT16)
 
 
@@ -215,10 +215,10 @@ def _are_codes(numbers: np.ndarray, elem_type: int) -> bool:
 
 def _before(value: Value, op_type: str) -> tuple[Value, np.ndarray | None]:
     """What an op of a type made a tensor of, with its other input; the tensor itself if no such op did."""
-    producer = value.graph.producer(value)
+    producer = value.producer
     if producer is None or not producer.is_type(op_type):
         return value, None
-    source, other = (*value.graph.op_inputs(producer), None)[:2]
+    source, other = (*producer.inputs, None)[:2]
     return (source, constant_array(other)) if source is not None else (value, None)
 
 

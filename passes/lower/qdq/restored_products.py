@@ -61,7 +61,7 @@ def restore_products(model: Model, rewriter: Rewriter) -> None:
 def _matrix(op: Op) -> _Matrix | None:
     if op.domain != DOMAIN or op.op_type not in (PRODUCT, LOOKUP):
         return None
-    product, inputs = op.op_type == PRODUCT, (*op.graph.op_inputs(op), None, None, None, None)
+    product, inputs = op.op_type == PRODUCT, (*op.inputs, None, None, None, None)
     packed, scales, zeros = inputs[1 if product else 0], *map(constant_array, inputs[2:4])
     bits, size = op.attribute("bits", 4), op.attribute("block_size", 128)
     if packed is not None:
@@ -89,8 +89,8 @@ def _matrix(op: Op) -> _Matrix | None:
 
 def _before_reshape(table: Value) -> Value:
     """The constant that a table is reshaped from, if it is."""
-    producer = table.graph.producer(table)
-    source = producer.graph.op_inputs(producer)[0] if producer is not None else None
+    producer = table.producer
+    source = producer.inputs[0] if producer is not None else None
     return source if producer is not None and producer.is_type("Reshape") and source is not None else table
 
 
@@ -129,7 +129,7 @@ def _dequantized(rewriter: Rewriter, matrix: _Matrix, is_table: bool) -> Value:
 
 
 def _restore(rewriter: Rewriter, op: Op, matrix: Value, is_table: bool) -> None:
-    graph, read = op.graph, op.graph.op_inputs(op)
+    graph, read = op.graph, op.inputs
     bias = (*read, None, None)[5] if op.op_type == PRODUCT and len(read) > 5 else None
     lookup = op.op_type == LOOKUP
     if is_table and not lookup:

@@ -26,7 +26,7 @@ def fits_scan(op: Op, of_state: StoredWeight, least: int) -> bool:
     """Whether an op is a GRU as PyTorch and Keras have it, large enough for a Scan to be worth it."""
     if not op.is_type("GRU") or not 0 < least <= of_state.array[0].size:
         return False
-    given = dict(enumerate(op.graph.op_inputs(op)))
+    given = dict(enumerate(op.inputs))
     plain = op.attribute("activations", _PLAIN)[:2] == op.attribute("activations", _PLAIN)[-2:] == _PLAIN
     resets_behind = op.attribute("linear_before_reset", 0) == 1
     bias = given.get(3)
@@ -51,7 +51,7 @@ class ScannedGru:
         self._op, self._graph = op, op.graph
         self._of_data, self._of_state = of_data, of_state
         self._name = op.name or "gru"
-        self._inputs = dict(enumerate(op.graph.op_inputs(op)))
+        self._inputs = dict(enumerate(op.inputs))
         self._directions, _, self._hidden = of_state.array.shape
 
     def write(self) -> None:
@@ -67,8 +67,8 @@ class ScannedGru:
             for index in range(self._directions)
         ]
         shapes = [(1, [0, 1, -1, self._hidden]), (0, [1, -1, self._hidden])]
-        for port, result in enumerate(self._graph.op_outputs(self._op)):
-            if result is None or not self._graph.is_read(result):
+        for port, result in enumerate(self._op.outputs):
+            if result is None or not result.is_read:
                 continue
             axis, shape = shapes[port]
             parts = [self._add("Reshape", [one[port], self._constant(shape, "shape")]) for one in found]

@@ -34,11 +34,11 @@ class StoredWeight(NamedTuple):
 
 def stored_weight(op: Op, port: int) -> StoredWeight | None:
     """The weight that an op reads, if a DequantizeLinear makes it of codes with zero points of 0."""
-    value = op.graph.op_inputs(op)[port]
-    source = op.graph.producer(value) if value is not None else None
+    value = op.inputs[port]
+    source = value.producer if value is not None else None
     if source is None or source.op_type != "DequantizeLinear" or source.attribute("block_size", 0):
         return None
-    codes, scale, zero_point = (*op.graph.op_inputs(source), None)[:3]
+    codes, scale, zero_point = (*source.inputs, None)[:3]
     if codes is None or codes.original.const is None or codes.type.elem_type not in _CODES:
         return None
     scales, points = constant_array(scale), constant_array(zero_point)

@@ -56,14 +56,12 @@ def _vanishes(value: Value, format: object) -> bool:
 
 def _beside(value: Value) -> Iterator[Value]:
     """The other inputs and the results of ops that read a constant, as far as these are only moved."""
-    for op, _ in value.graph.uses(value):
+    for op, _ in value.uses:
         if op.subgraphs:
             continue
-        yield from (one for one in op.graph.op_inputs(op) if one is not None and one.const is None)
-        results = [one for one in op.graph.op_outputs(op) if one is not None]
+        yield from (one for one in op.inputs if one is not None and one.const is None)
+        results = [one for one in op.outputs if one is not None]
         for result in results:
             yield result
-            readers = [reader for reader, _ in result.graph.uses(result) if is_grid_preserving(reader)]
-            results += [
-                one for reader in readers for one in reader.graph.op_outputs(reader) if one is not None
-            ]
+            readers = [reader for reader, _ in result.uses if is_grid_preserving(reader)]
+            results += [one for reader in readers for one in reader.outputs if one is not None]

@@ -24,10 +24,8 @@ class Affine:
 def stored(graph: Graph, value: Value | None) -> Value | None:
     """The constant that a value is, or that Identity ops hand on to it."""
     while value is not None and graph.constant(value) is None:
-        producer = graph.producer(value)
-        value = (
-            graph.op_inputs(producer)[0] if producer is not None and producer.is_type("Identity") else None
-        )
+        producer = value.producer
+        value = producer.inputs[0] if producer is not None and producer.is_type("Identity") else None
     return value
 
 
@@ -39,11 +37,11 @@ def constant_of(graph: Graph, value: Value | None) -> TensorRef | None:
 
 def set_constant(rewriter: Rewriter, graph: Graph, op: Op, port: int, array: np.ndarray) -> None:
     """Lets an op read other numbers: in its constant, or in a new one if others read that, too."""
-    read = graph.op_inputs(op)[port] if port < op.num_inputs else None
+    read = op.inputs[port] if port < op.num_inputs else None
     old = stored(graph, read)
     const = old.const if old is not None else None  # not of the graph around
     if old is not None and const is not None and const.shape == array.shape and _is_alone(graph, read):
-        if graph.is_input(old):
+        if old.is_input:
             rewriter.fix_default(old)
         rewriter.set_constant(old, array)
         rewriter.set_input(op, port, old)
@@ -56,10 +54,10 @@ def set_constant(rewriter: Rewriter, graph: Graph, op: Op, port: int, array: np.
 def _is_alone(graph: Graph, value: Value | None) -> bool:
     """Whether a constant, and all that hands it on up to a value, is read once."""
     while value is not None:
-        if not graph.is_read_once(value):
+        if not value.is_read_once:
             return False
-        producer = graph.producer(value)
-        value = graph.op_inputs(producer)[0] if producer is not None else None
+        producer = value.producer
+        value = producer.inputs[0] if producer is not None else None
     return True
 
 
@@ -69,7 +67,7 @@ def affine_of(graph: Graph, op: Op) -> Affine | None:
     Raises:
         ModelError: it makes NaN or infinity of finite data.
     """
-    parameters = [constant_of(graph, value) for value in graph.op_inputs(op)[1:5]]
+    parameters = [constant_of(graph, value) for value in op.inputs[1:5]]
     if measures_batch(op):
         return None
     shapes = {parameter.shape if parameter is not None else None for parameter in parameters}
@@ -88,7 +86,7 @@ def affine_of(graph: Graph, op: Op) -> Affine | None:
 
 def _cause(graph: Graph, op: Op) -> str:
     """Which parameter of a batch normalization has no finite scale and shift, and why."""
-    values = [value for value in graph.op_inputs(op)[1:5] if value is not None]
+    values = [value for value in op.inputs[1:5] if value is not None]
     for name, value in zip(("scale", "bias", "mean", "variance"), values, strict=True):
         data = constant_of(graph, value)
         low, high = data.extremes() if data is not None else (0.0, 0.0)

@@ -28,7 +28,7 @@ def reader_to_fold_into(graph: Graph, norm: Op) -> Op | None:
         return None
     if op.is_type("MatMul"):
         return op if matrix_of(graph, op) is not None else None
-    if any(graph.constant(value) is None for value in graph.op_inputs(op)[1:] if value):
+    if any(graph.constant(value) is None for value in op.inputs[1:] if value):
         return None
     if op.is_type("Gemm"):
         return op if not op.attribute("transA", 0) else None
@@ -38,7 +38,7 @@ def reader_to_fold_into(graph: Graph, norm: Op) -> Op | None:
 
 def _only_reader(graph: Graph, op: Op) -> Op | None:
     """What alone reads the first result of an op, as data."""
-    use = graph.only_use(graph.op_outputs(op)[0])
+    use = op.only_use
     return use.op if use is not None and use.port == 0 else None
 
 
@@ -46,7 +46,7 @@ def _flattens(graph: Graph, op: Op) -> bool:
     """Whether an op makes rows of samples: all numbers of one channel of a sample stay together."""
     if op.is_type("Flatten"):
         return bool(op.attribute("axis", 1) == 1)
-    read, made = graph.op_inputs(op)[0], graph.op_outputs(op)[0]
+    read, made = op.inputs[0], op.outputs[0]
     before, after = (value.type.shape if value is not None else None for value in (read, made))
     return (
         op.is_type("Reshape")
@@ -64,7 +64,7 @@ def folded_forward(graph: Graph, op: Op, affine: Affine) -> tuple[np.ndarray, np
     Returns:
         None if the number of channels does not fit. A bias of a Gemm is for ``beta = 1``.
     """
-    inputs = graph.op_inputs(op)
+    inputs = op.inputs
     matrix = matrix_of(graph, op) if op.is_type("MatMul") else None
     constant = graph.constant(matrix.value if matrix is not None else inputs[1])
     given = graph.constant(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
@@ -92,7 +92,7 @@ def fold_forward(rewriter: Rewriter, graph: Graph, norm: Op, affine: Affine) -> 
     """Folds a normalization into its reader where that is possible."""
     op = reader_to_fold_into(graph, norm)
     numbers = folded_forward(graph, op, affine) if op is not None else None
-    data, result = graph.op_inputs(norm)[0], graph.op_outputs(norm)[0]
+    data, result = norm.inputs[0], norm.outputs[0]
     if op is None or numbers is None or data is None or result is None:
         return
     with rewriter.action(FORWARD, op):

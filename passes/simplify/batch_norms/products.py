@@ -30,7 +30,7 @@ class Matrix(NamedTuple):
 
 def matrix_of(graph: Graph, op: Op) -> Matrix | None:
     """The constant matrix of a MatMul whose data has two axes; None if there is none."""
-    data = graph.op_inputs(op)[0]
+    data = op.inputs[0]
     if data is None or data.type.rank != 2:
         return None
     return stored_matrix(graph, op)
@@ -38,12 +38,12 @@ def matrix_of(graph: Graph, op: Op) -> Matrix | None:
 
 def stored_matrix(graph: Graph, op: Op) -> Matrix | None:
     """The constant matrix of a MatMul of data of any rank; None if there is none."""
-    read = graph.op_inputs(op)[1]
-    turned = graph.producer(read) if read is not None else None
+    read = op.inputs[1]
+    turned = read.producer if read is not None else None
     transposed = turned is not None and turned.is_type("Transpose")
     if transposed:
         assert turned is not None
-        read = graph.op_inputs(turned)[0]
+        read = turned.inputs[0]
     found = stored(graph, read)
     if found is None or found.const is None or len(found.const.shape) != 2:
         return None
@@ -54,7 +54,7 @@ def stored_matrix(graph: Graph, op: Op) -> Matrix | None:
 
 def become_gemm(rewriter: Rewriter, graph: Graph, op: Op) -> None:
     """Makes a Gemm without bias of a MatMul that has a matrix."""
-    matrix, read = matrix_of(graph, op), graph.op_inputs(op)[1]
+    matrix, read = matrix_of(graph, op), op.inputs[1]
     assert matrix is not None
     rewriter.set_type_of_op(op, "Gemm")
     rewriter.set_input(op, 1, matrix.value)

@@ -28,8 +28,8 @@ def fold_into_rows(rewriter: Rewriter, graph: Graph, norm: Op) -> None:
     affine = affine_of(graph, norm) if norm.is_type("BatchNormalization") else None
     if affine is None:
         return
-    data, result = graph.op_inputs(norm)[0], graph.op_outputs(norm)[0]
-    if data is None or result is None or not graph.is_read_once(data):
+    data, result = norm.inputs[0], norm.outputs[0]
+    if data is None or result is None or not data.is_read_once:
         return
     found = channels_of(graph, data)
     linear = _linear_of(graph, found.made) if found is not None and found.axis == 1 else None
@@ -37,19 +37,19 @@ def fold_into_rows(rewriter: Rewriter, graph: Graph, norm: Op) -> None:
         return
     with rewriter.action("fold into weight", linear.product):
         _apply(rewriter, graph, linear, affine, found.made)
-        rewriter.replace_uses(result, graph.op_inputs(norm)[0] or data)
+        rewriter.replace_uses(result, norm.inputs[0] or data)
         rewriter.erase_op(norm)
 
 
 def _linear_of(graph: Graph, made: Value) -> _Linear | None:
-    op = graph.producer(made)
+    op = made.producer
     if op is not None and op.is_type("MatMul"):
         matrix = stored_matrix(graph, op)
         return _Linear(op, matrix) if matrix is not None else None
-    inputs = graph.op_inputs(op) if op is not None and op.is_type("Add") else []
+    inputs = op.inputs if op is not None and op.is_type("Add") else []
     for port, (bias, product) in enumerate(zip(inputs, reversed(inputs), strict=True)):
         const = constant_of(graph, bias)
-        maker = graph.producer(product) if product is not None and graph.is_read_once(product) else None
+        maker = product.producer if product is not None and product.is_read_once else None
         if const is None or maker is None or not maker.is_type("MatMul"):
             continue
         matrix = stored_matrix(graph, maker)
@@ -61,13 +61,13 @@ def _linear_of(graph: Graph, made: Value) -> _Linear | None:
 def _apply(rewriter: Rewriter, graph: Graph, linear: _Linear, affine: Affine, made: Value) -> None:
     """Scales the columns of the matrix and the bias, and adds the shift, by a new Add if there is no bias."""
     product, matrix, add, port = linear
-    read, stored = graph.op_inputs(product)[1], matrix.value.const
+    read, stored = product.inputs[1], matrix.value.const
     assert stored is not None
     weight = stored.numpy().T if matrix.transposed else stored.numpy()
     rewriter.set_input(product, 1, matrix.value)
     rewriter.erase_unread(read)
     set_constant(rewriter, graph, product, 1, (weight * affine.scale).astype(weight.dtype))
-    given = constant_of(graph, graph.op_inputs(add)[port]) if add is not None else None
+    given = constant_of(graph, add.inputs[port]) if add is not None else None
     before = given.numpy().astype(np.float64) if given is not None else 0.0
     bias = (before * affine.scale + affine.shift).astype(weight.dtype)
     if add is not None:

@@ -22,8 +22,8 @@ def narrow_shapes(graph: Graph, expand: Op) -> dict[Value, Shape] | None:
     These follow the result through elementwise ops, and through sums along other axes, up to ops whose other
     operands are as long, which then make what they made before. All lengths on the way must be known.
     """
-    source, result = graph.op_inputs(expand)[0], graph.op_outputs(expand)[0]
-    lengths = fixed_constant(graph.op_inputs(expand)[1])
+    source, result = expand.inputs[0], expand.outputs[0]
+    lengths = fixed_constant(expand.inputs[1])
     if source is None or result is None or source.type.shape is None or lengths is None:
         return None
     if len(source.type.shape) != lengths.size or result.type.shape is None:
@@ -32,10 +32,10 @@ def narrow_shapes(graph: Graph, expand: Op) -> dict[Value, Shape] | None:
         return None
     before, after = {result: result.type.shape}, {result: source.type.shape}
     for op in graph.ops():
-        read = [value for value in graph.op_inputs(op) if value in after]
+        read = [value for value in op.inputs if value in after]
         if not read or op is expand:
             continue
-        made = graph.op_outputs(op)[0] if op.num_outputs == 1 else None
+        made = op.outputs[0] if op.num_outputs == 1 else None
         full, narrow = (_made_of(graph, op, known) for known in (before, after))
         if made is None or full is None or narrow is None or made.type.shape != full:
             return None
@@ -43,12 +43,12 @@ def narrow_shapes(graph: Graph, expand: Op) -> dict[Value, Shape] | None:
             return None
         if narrow != full:
             before[made], after[made] = full, narrow
-    return after if not any(graph.is_output(one) or graph.capturing(one) for one in after) else None
+    return after if not any(one.is_output or one.capturing for one in after) else None
 
 
 def _made_of(graph: Graph, op: Op, known: Mapping[Value, Shape]) -> Shape | None:
     """The shape of what an op makes, with other shapes than the declared ones for some of its inputs."""
-    given = [value for value in graph.op_inputs(op) if value is not None]
+    given = [value for value in op.inputs if value is not None]
     shapes = [known.get(value, value.type.shape) for value in given]
     if op.is_type(*_REDUCTIONS):
         return _reduced(op, graph, shapes[0])
@@ -59,11 +59,11 @@ def _made_of(graph: Graph, op: Op, known: Mapping[Value, Shape]) -> Shape | None
 
 def _sums_copies(graph: Graph, op: Op, full: Shape, narrow: Shape) -> bool:
     """Whether one of the axes that are summed along has fewer numbers."""
-    return any(full[axis] != narrow[axis] for axis in attribute_of(op, "axes", graph.op_inputs(op)))
+    return any(full[axis] != narrow[axis] for axis in attribute_of(op, "axes", op.inputs))
 
 
 def _reduced(op: Op, graph: Graph, shape: Shape | None) -> Shape | None:
-    axes = attribute_of(op, "axes", graph.op_inputs(op))
+    axes = attribute_of(op, "axes", op.inputs)
     if shape is None or not isinstance(axes, tuple) or not axes:
         return None
     keeps = op.attribute("keepdims", 1)

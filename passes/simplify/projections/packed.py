@@ -60,7 +60,7 @@ class Packed:
 
 def packed(graph: Graph, product: Op) -> Packed | None:
     """What a product makes several tensors at once in; None if something reads these as one."""
-    data, right = graph.op_inputs(product)
+    data, right = product.inputs
     weight = fixed_constant(right)
     if data is None or weight is None or len(weight.shape) != 2:
         return None
@@ -72,8 +72,8 @@ def packed(graph: Graph, product: Op) -> Packed | None:
     turn = _only_reader(graph, after) if after is not None and after.is_type("Reshape") else None
     if after is None or turn is None or not turn.is_type("Transpose"):
         return None
-    heads, cut = graph.op_outputs(after)[0], graph.op_outputs(turn)[0]
-    lengths, order = fixed_constant(graph.op_inputs(after)[1]), turn.attribute("perm")
+    heads, cut = after.outputs[0], turn.outputs[0]
+    lengths, order = fixed_constant(after.inputs[1]), turn.attribute("perm")
     if heads is None or heads.type.shape is None or cut is None or lengths is None or order is None:
         return None
     given = lengths.numpy()
@@ -90,12 +90,12 @@ def packed(graph: Graph, product: Op) -> Packed | None:
 
 def _only_reader(graph: Graph, op: Op) -> Op | None:
     """The op that alone reads, as data, what an op makes."""
-    use = graph.only_use(graph.op_outputs(op)[0])
+    use = op.only_use
     return use.op if use is not None and (use.port == 0 or use.op.is_type("Add")) else None
 
 
 def _bias(graph: Graph, add: Op, columns: int) -> np.ndarray | None:
-    for value in graph.op_inputs(add):
+    for value in add.inputs:
         const = fixed_constant(value)
         if const is not None and const.size == columns and const.shape[-1:] == (columns,):
             return const.numpy().reshape(-1)
@@ -116,8 +116,8 @@ def _cuts(
 ) -> tuple[int, dict[Value, int], list[Op]] | None:
     """The axis along which a tensor is cut apart into parts of length 1, these, and the ops that do so."""
     parts = _of_columns(lengths, columns)
-    uses = graph.uses(whole)
-    if parts is None or not uses or graph.is_output(whole):
+    uses = whole.uses
+    if parts is None or not uses or whole.is_output:
         return None
     axes, cuts, ops = set[int](), dict[Value, int](), list[Op]()
     for use in uses:
@@ -138,7 +138,7 @@ def _cuts(
 
 def _cut_by(graph: Graph, op: Op) -> Iterator[tuple[int, int, Value, list[Op]]]:
     """Each part that an op cuts out: the axis, its place, the part without the axis, and the ops."""
-    inputs, results = graph.op_inputs(op), graph.op_outputs(op)
+    inputs, results = op.inputs, op.outputs
     if op.is_type("Gather") and results[0] is not None and inputs[0] is not None:
         index, rank = fixed_constant(inputs[1]), len(inputs[0].type.shape or ())
         if index is not None and not index.shape and rank:
@@ -164,15 +164,11 @@ def _cut_by(graph: Graph, op: Op) -> Iterator[tuple[int, int, Value, list[Op]]]:
 
 def _squeezed(graph: Graph, part: Value | None, axis: int) -> tuple[Value, Op] | None:
     """A part of length 1 without the axis it was cut along, and what takes the axis away."""
-    use = graph.only_use(part)
+    use = part.only_use if part is not None else None
     if part is None or use is None or part.type.shape is None:
         return None
     op = use.op
     if part.type.shape[axis] != 1 or use.port != 0 or not op.is_type("Squeeze"):
         return None
-    result = graph.op_outputs(op)[0]
-    return (
-        (result, op)
-        if result is not None and attribute_of(op, "axes", graph.op_inputs(op)) == (axis,)
-        else None
-    )
+    result = op.outputs[0]
+    return (result, op) if result is not None and attribute_of(op, "axes", op.inputs) == (axis,) else None

@@ -87,7 +87,7 @@ def placing_at_chosen(
 
 
 def _is_product_of_data(op: Op, graph: Graph) -> bool:
-    factor = graph.op_inputs(op)[1] if op.op_type == "MatMul" else None
+    factor = op.inputs[1] if op.op_type == "MatMul" else None
     return factor is not None and factor.original.const is None
 
 

@@ -161,7 +161,7 @@ def test_weights_are_folded_from_what_stores_them(text: str) -> None:
     )
     ir, _, _ = apply("fold-constants{max_growth=0}", model)
     (product,) = [op for op in ir.graph.ops() if op.op_type == "MatMul"]
-    assert ir.graph.constant(ir.graph.op_inputs(product)[1]) is not None
+    assert ir.graph.constant(product.inputs[1]) is not None
 
 
 @pytest.mark.parametrize(
