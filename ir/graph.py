@@ -312,10 +312,6 @@ class Graph:
         """The value of that name in this scope."""
         return next((value for value in self.values() if value.name == name), None)
 
-    def constant(self, value: Value | None) -> TensorRef | None:
-        """The data of ``value`` if it is an initializer (of this or an enclosing graph)."""
-        return value.original.const if value is not None else None
-
     def walk(self) -> Iterator[Graph]:
         """This graph and all graphs nested in it, outer before inner."""
         pending = [self]

@@ -85,30 +85,30 @@ def _structure_problems(graph: Graph) -> Iterator[str]:
             who = uses[0].op.label if uses else "a graph output"
             yield f"{who} reads '{value.name}', which nothing defines"
     for op in graph.ops():
-        yield from _op_problems(graph, op)
+        yield from _op_problems(op)
     if graph.parent is not None:
         yield from _capture_problems(graph, graph.parent)
 
 
-def _op_problems(graph: Graph, op: Op) -> Iterator[str]:
-    ports = [port for edges in graph.nx.sources(op.id).values() for port in edges]
+def _op_problems(op: Op) -> Iterator[str]:
+    ports = [port for edges in op.graph.nx.sources(op.id).values() for port in edges]
     if len(set(ports)) < len(ports):
         repeated = next(port for port, count in Counter(ports).items() if count > 1)
         yield f"input {repeated} of {op.label} is connected more than once"
     others = [port for port in ports if not isinstance(port, int) or port >= op.num_inputs]
     if not others:
         return
-    yield from _unused_captures(graph, op)
+    yield from _unused_captures(op)
     if any(isinstance(port, int) for port in others):
         yield f"{op.label} has an input beyond its {op.num_inputs}"
 
 
-def _unused_captures(graph: Graph, op: Op) -> Iterator[str]:
+def _unused_captures(op: Op) -> Iterator[str]:
     inside = (value for body in op.subgraphs.values() for value in body.values())
     captured = {capture_port(value) for value in inside if value.captured is not None}
-    for source, edges in graph.nx.sources(op.id).items():
+    for source, edges in op.graph.nx.sources(op.id).items():
         if any(not isinstance(port, int) and port not in captured for port in edges):
-            yield f"{op.label} reads '{graph.payload(source).name}', which its subgraphs do not capture"
+            yield f"{op.label} reads '{op.graph.payload(source).name}', which its subgraphs do not capture"
 
 
 def _capture_problems(graph: Graph, owner: Op) -> Iterator[str]:

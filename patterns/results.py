@@ -59,7 +59,7 @@ def candidates(graph: Graph, result: Pattern, bound: Mapping[Pattern, Value]) ->
         else:
             ways = [values for child in element.children if (values := reached[child]) is not None]
             nearest = min(ways, key=lambda values: _use_count(graph, values), default=None)
-            reached[element] = None if nearest is None else list(_above(graph, element, nearest))
+            reached[element] = None if nearest is None else list(_above(element, nearest))
     return list(dict.fromkeys(reached[result] or ()))
 
 
@@ -69,7 +69,7 @@ def _joined(options: list[list[Value] | None]) -> list[Value] | None:
     return [value for values in known for value in values] if len(known) == len(options) else None
 
 
-def _above(graph: Graph, element: Pattern, values: list[Value]) -> Iterator[Value]:
+def _above(element: Pattern, values: list[Value]) -> Iterator[Value]:
     """The values that ``element`` can be if one of its parts is one of ``values``."""
     for value in values:
         if isinstance(element, Output):
@@ -88,9 +88,7 @@ def _use_count(graph: Graph, values: list[Value]) -> int:
     return sum(len(graph.nx.sinks(value.id)) for value in values)
 
 
-def has_detour(
-    graph: Graph, shown: Iterable[Value | None], ops: frozenset[Op], position: Mapping[Op, int]
-) -> bool:
+def has_detour(shown: Iterable[Value | None], ops: frozenset[Op], position: Mapping[Op, int]) -> bool:
     """Whether a way leads out of the ops and back in, so that they cannot run as one.
 
     Args:

@@ -294,7 +294,7 @@ class Search:
 
     def _exposed(self, solution: Solution) -> FailedTry | None:
         """What is wrong if a value made inside, other than the results, is seen outside."""
-        graph, root = self._graph, self._view.producer[self._result]
+        root = self._view.producer[self._result]
         others = self._pattern.further_results(solution.bindings)
         element, choices = self._pattern.root.element, self._pattern.taken_options(solution.bindings)
         for op in sorted(solution.ops, key=lambda op: op.id):
@@ -307,6 +307,6 @@ class Search:
                     seen = (solution.ops, Reason.USED_OUTSIDE, element, value, (user,))
                     return FailedTry(*seen, choices=choices)
         shown = [*(root.outputs if root is not None else ()), *others]
-        if others and has_detour(graph, shown, solution.ops, self._view.positions):
+        if others and has_detour(shown, solution.ops, self._view.positions):
             return FailedTry(solution.ops, Reason.DETOUR, element, self._result, choices=choices)
         return None

@@ -183,17 +183,17 @@ def coverage_of(
             if value in quantizers:
                 formats[str(quantizers[value].spec)] += 1
             elif value in read and value.is_float:
-                if _is_inner(graph, value):
+                if _is_inner(value):
                     inner += 1
                 else:
-                    reason = _dynamic_reason(graph, value, dynamic) or model.quant.why_not(value) or NO_REASON
+                    reason = _dynamic_reason(value, dynamic) or model.quant.why_not(value) or NO_REASON
                     unquantized.append(UnquantizedTensor(names.get(value, value.name), reason))
     ops, multiplied = _op_coverage(model, chosen, dynamic)
     activations = sum(constant_data(value) is None for value in quantizers)
     return Coverage(dict(sorted(formats.items())), tuple(unquantized), inner, ops, multiplied, activations)
 
 
-def _dynamic_reason(graph: Graph, value: Value, dynamic: Collection[str]) -> str:
+def _dynamic_reason(value: Value, dynamic: Collection[str]) -> str:
     """Why a tensor is float that a product makes, or reads, which quantizes its data; empty for others."""
     producer = value.producer
     if producer is not None:
@@ -229,8 +229,8 @@ def _op_coverage(
     for graph in model.graphs():
         repeated = repetitions(graph)
         for op in graph.ops():
-            if reads_float_data(model, graph, op):
-                reads = _float_reads(model, graph, op)
+            if reads_float_data(model, op):
+                reads = _float_reads(model, op)
                 kind = "float"
                 if op.label in dynamic:
                     kind = "dynamic"
@@ -245,13 +245,13 @@ def _op_coverage(
     return counts, Multiplied(work["quantized"], work["weights"], work.total(), work["dynamic"])
 
 
-def reads_float_data(model: Model, graph: Graph, op: Op) -> bool:
+def reads_float_data(model: Model, op: Op) -> bool:
     """Whether an op counts: it computes on float data from outside its region, quantized or not.
 
     What depends on constants alone does not: runtimes compute it once, when they open the model.
     """
-    counts = not op.is_type(*CONTROL_FLOW) and not reads_shape_only(op) and op not in constant_ops(graph)
-    return counts and bool(_float_reads(model, graph, op))
+    counts = not op.is_type(*CONTROL_FLOW) and not reads_shape_only(op) and op not in constant_ops(op.graph)
+    return counts and bool(_float_reads(model, op))
 
 
 def _has_quantized_weights(model: Model, op: Op) -> bool:
@@ -308,7 +308,7 @@ def _read_as_data(model: Model) -> set[Value]:
     return found
 
 
-def _is_inner(graph: Graph, value: Value) -> bool:
+def _is_inner(value: Value) -> bool:
     producer = value.producer
     if producer is None:
         readers = {op.region for op, _ in value.uses}
@@ -317,7 +317,7 @@ def _is_inner(graph: Graph, value: Value) -> bool:
     return region is not None and region.is_inner(value)
 
 
-def _float_reads(model: Model, graph: Graph, op: Op) -> list[tuple[Value, bool]]:
+def _float_reads(model: Model, op: Op) -> list[tuple[Value, bool]]:
     """The float data inputs of ``op`` from outside its region, each with whether it is quantized."""
     region = op.region
     return [

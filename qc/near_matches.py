@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from qc.ir.errors import UsageError, nearest
-from qc.ir.graph import Graph, Op
+from qc.ir.graph import Op
 from qc.ir.model import Model
 from qc.passes.framework.target import Target
 from qc.patterns import (
@@ -102,7 +102,7 @@ def _at(op: Op, groups: Sequence[Supergroup]) -> Explanation:
     matcher = Matcher(op.graph, groups)
     matches = tuple(match for match in matcher.find_all() if op in match.ops)
     attempts = []
-    for root in _downstream(op.graph, op) if not matches else ():
+    for root in _downstream(op) if not matches else ():
         for group in groups:
             answer = match_at(group, root)
             if isinstance(answer, Mismatch) and (root is op or op in answer.ops):
@@ -110,7 +110,7 @@ def _at(op: Op, groups: Sequence[Supergroup]) -> Explanation:
     return Explanation(tuple(groups), matches, _best_first(attempts))
 
 
-def _downstream(graph: Graph, start: Op) -> Iterator[Op]:
+def _downstream(start: Op) -> Iterator[Op]:
     """An op and those that its results lead to, the nearest first."""
     seen = {start: None}
     pending = [start]

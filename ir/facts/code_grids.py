@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from ..graph import Value
+from .constants import initializer
 from .scopes import Scopes
 
 
@@ -18,5 +19,5 @@ def grids_of_codes(scopes: Scopes, codes: Value) -> frozenset[Hashable]:
 
 
 def _content(parameter: Value | None) -> Hashable:
-    const = parameter.original.const if parameter is not None else None
+    const = initializer(parameter)
     return parameter if const is None else const.digest()

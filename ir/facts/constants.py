@@ -27,6 +27,11 @@ def is_default(value: Value) -> bool:
     return value.is_input and graph.model.origin.ir_version >= FREE_INITIALIZERS
 
 
+def initializer(value: Value | None) -> TensorRef | None:
+    """The data of an initializer, of this or an enclosing graph; None for what is computed, or left out."""
+    return value.original.const if value is not None else None
+
+
 def constant_data(value: Value) -> TensorRef | None:
     """The data of an initializer or of what a Constant op makes, of this or an enclosing graph."""
     value = value.original

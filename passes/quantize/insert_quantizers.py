@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from qc.ir.errors import QuantizedError, UsageError
+from qc.ir.facts.constants import initializer
 from qc.ir.facts.dataflow import is_plain_float
 from qc.ir.facts.op_traits import joins_grids, traits, weight_axes, weight_ports
 from qc.ir.facts.quantized_form import quantized_form
@@ -250,7 +251,7 @@ class _Placement:
 
     def _place_moved_constant(self, unit: Unit) -> None:
         value, op, port = next(iter(self.units.inputs(unit)), (None, None, 0))
-        const = value.original.const if value is not None else None
+        const = initializer(value)
         if value is None or op is None or port != 0 or const is None:
             return
         if not self._fits(value.original, const, self.activation.format):

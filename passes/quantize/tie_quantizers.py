@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from qc.ir.facts.dataflow import huge_values
 from qc.ir.facts.op_traits import is_grid_preserving, joins_grids, stays_within
 from qc.ir.facts.scopes import RegionBranchEdge, Scopes
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.spec import Quantizer
 from qc.ir.quant_table import Site
@@ -191,11 +191,11 @@ def _only_flows_into(model: Model, quantizer: Quantizer, op: Op) -> bool:
     sites = model.quant.sites_of(quantizer)
     held = {site.value for site in sites}
     return all(site.op is None or site.op is op for site in sites) and all(
-        _is_private(value.graph, value, held, op) for value in held
+        _is_private(value, held, op) for value in held
     )
 
 
-def _is_private(graph: Graph, value: Value, held: set[Value], op: Op) -> bool:
+def _is_private(value: Value, held: set[Value], op: Op) -> bool:
     if value.is_output or value.original.const is not None:
         return value.original.const is not None
     moved = (use.op for use in value.uses if use.op is not op)

@@ -13,7 +13,7 @@ from onnx import ModelProto
 
 from qc.ir.analysis import CONSTANTS, STRUCTURE, analysis
 from qc.ir.body_rewriter import BodyRewriter
-from qc.ir.facts.constants import is_default
+from qc.ir.facts.constants import initializer, is_default
 from qc.ir.facts.op_traits import is_random, reads_shape_only
 from qc.ir.facts.qdq import narrows_codes
 from qc.ir.graph import Graph, Op, Value
@@ -157,7 +157,7 @@ class _Folding:
                 continue
             constants = dict(zip(wanted, data, strict=True))
             if self._fits(op, constants):
-                _replace(self.rewriter, graph, op, constants)
+                _replace(self.rewriter, op, constants)
         return graph.epoch != before
 
     def tell(self) -> None:
@@ -172,7 +172,7 @@ class _Folding:
     def _fits(self, op: Op, constants: Mapping[Value, TensorRef]) -> bool:
         size = sum(data.nbytes for data in constants.values())
         limit = self.options.max_megabytes * 1e6
-        if size > limit and not (limit and all(is_table(self.graph, value) for value in constants)):
+        if size > limit and not (limit and all(is_table(value) for value in constants)):
             self._leave(op, f"its results take {size / 1e6:.3g} MB", "max_megabytes")
             return False
         growth = self._growth(op, constants)
@@ -187,9 +187,9 @@ class _Folding:
 
     def _growth(self, op: Op, constants: Mapping[Value, TensorRef]) -> int:
         """By how many bytes results make the model larger; 0 for parameters that quantization makes small."""
-        sources = sources_of(self.graph, op, self.order)
+        sources = sources_of(op, self.order)
         elements = sum(data.size for data in constants.values())
-        if elements <= sources.read and all(is_parameter(self.graph, value) for value in constants):
+        if elements <= sources.read and all(is_parameter(value) for value in constants):
             return 0
         return sum(data.nbytes for data in constants.values()) - sources.needless
 
@@ -235,7 +235,7 @@ def _take_branches(rewriter: BodyRewriter, model: Model) -> bool:
     before = model.epoch
     for graph in model.graph.walk():
         for op in graph.ops():
-            condition = graph.constant(op.inputs[0]) if op.is_type("If") else None
+            condition = initializer(op.inputs[0]) if op.is_type("If") else None
             if condition is not None and condition.size == 1:
                 branch = "then_branch" if condition.numpy().item() else "else_branch"
                 with rewriter.action("take branch", op, f"the condition is constant, {branch} stays"):
@@ -293,13 +293,13 @@ def constant_ops(graph: Graph) -> dict[Op, None]:
         if narrows_codes(op):
             continue
         inputs = [value for value in op.inputs if value is not None]
-        if inputs and all(_is_constant(graph, value, found) for value in inputs):
+        if inputs and all(_is_constant(value, found) for value in inputs):
             found[op] = None
     return found
 
 
-def _is_constant(graph: Graph, value: Value, found: dict[Op, None]) -> bool:
-    if graph.constant(value) is not None:
+def _is_constant(value: Value, found: dict[Op, None]) -> bool:
+    if initializer(value) is not None:
         return True
     producer = value.producer
     return producer is not None and producer in found
@@ -309,10 +309,10 @@ def _compute(context: PassContext, proto: ModelProto, base_dir: Path | None) -> 
     return next(iter(context.required_executor().run(proto, [{}], base_dir=base_dir)))
 
 
-def _replace(rewriter: Rewriter, graph: Graph, op: Op, constants: Mapping[Value, TensorRef]) -> None:
+def _replace(rewriter: Rewriter, op: Op, constants: Mapping[Value, TensorRef]) -> None:
     with rewriter.action("fold", op):
         for value, data in constants.items():
-            const = rewriter.add_constant(graph, data, value.name)
+            const = rewriter.add_constant(op.graph, data, value.name)
             rewriter.replace_uses(value, const)
             rewriter.swap_names(value, const)
         rewriter.erase_op(op)

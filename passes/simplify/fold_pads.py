@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qc.ir.facts.result_range import result_range
-from qc.ir.graph import Graph, Op, Use, Value
+from qc.ir.graph import Op, Use, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 from qc.patterns.attributes import attribute_of
@@ -45,7 +45,7 @@ class FoldPads(Pass):
         for graph in model.graph.walk():  # not function bodies, whose attributes may be those of the call
             for pad in reversed(graph.ops()):
                 if pad.is_type("Pad"):
-                    _fold(rewriter, graph, pad)
+                    _fold(rewriter, pad)
 
 
 class _Border(NamedTuple):
@@ -60,9 +60,9 @@ class _Border(NamedTuple):
     number: float
 
 
-def _fold(rewriter: Rewriter, graph: Graph, pad: Op) -> None:
+def _fold(rewriter: Rewriter, pad: Op) -> None:
     data, padded = pad.inputs[0], pad.outputs[0]
-    border = _border(graph, pad)
+    border = _border(pad)
     if data is None or padded is None or border is None or padded.is_output:
         return
     readers = padded.uses
@@ -74,7 +74,7 @@ def _fold(rewriter: Rewriter, graph: Graph, pad: Op) -> None:
         rewriter.erase_op(pad)
 
 
-def _border(graph: Graph, pad: Op) -> _Border | None:
+def _border(pad: Op) -> _Border | None:
     """What a Pad puts around axes of a picture; None if it does other things."""
     inputs = pad.inputs
     pads, number = attribute_of(pad, "pads", inputs), attribute_of(pad, "value", inputs)

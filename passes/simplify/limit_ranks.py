@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Op, Value
 from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
@@ -62,7 +62,7 @@ class LimitRanks(Pass):
                 if ranks.has_more(target, op) and not _write(rewriter, op, rank):
                     left.append(f"{op.label} ({ranks.too_many(target, op)}, at most {rank})")
             for op in [op for op in graph.ops() if op.is_type("Reshape")]:
-                _join(rewriter, graph, op, target.models.most_dimensions)
+                _join(rewriter, op, target.models.most_dimensions)
         if left:
             more = f", and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
             named = ", ".join(left[:_NAMED]) + more
@@ -95,7 +95,7 @@ def _others(op: Op) -> tuple[Value | None, ...]:
     return op.outputs[1:]
 
 
-def _join(rewriter: Rewriter, graph: Graph, op: Op, rank: int) -> None:
+def _join(rewriter: Rewriter, op: Op, rank: int) -> None:
     """Lets a Reshape of what a Reshape made of too many dimensions read what that reads."""
     data, wanted = op.inputs[0], lengths_of(op.outputs[0])
     source = data

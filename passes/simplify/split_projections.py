@@ -37,17 +37,17 @@ class SplitProjections(Pass):
         for graph in model.graph.walk() if wanted else ():
             for found in list(_all_packed(graph)):
                 with rewriter.action("a product for each part", found.product):
-                    _split(rewriter, graph, found)
+                    _split(rewriter, found)
 
 
 def _all_packed(graph: Graph) -> Iterator[Packed]:
     for op in graph.ops():
-        found = packed(graph, op) if op.is_type("MatMul") else None
+        found = packed(op) if op.is_type("MatMul") else None
         if found is not None:
             yield found
 
 
-def _split(rewriter: Rewriter, graph: Graph, found: Packed) -> None:
+def _split(rewriter: Rewriter, found: Packed) -> None:
     build, result = Builder(rewriter, found.product), found.product.outputs[0]
     whole = result.type.shape if result is not None else None
     shape = (*whole[:-1], found.weight.shape[1] // found.count) if whole is not None else None

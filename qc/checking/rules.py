@@ -32,7 +32,7 @@ def by_rules(
     for op in units.scopes.ops:
         reads = [(value, port) for port, value in enumerate(op.inputs) if value is not None]
         data = [held for value, port in reads if (held := ir.quant.of_use(value, op, port)) is not None]
-        if not (reads_float_data(ir, op.graph, op) or (data and not reads_shape_only(op))):
+        if not (reads_float_data(ir, op) or (data and not reads_shape_only(op))):
             continue
         made = next((value.name for value in op.outputs if value is not None), "")
         multiplied = costs.get(made)

@@ -103,9 +103,8 @@ class Wiring:
         self._behind: dict[Value, Read] = {}
         self._reader = QdqReader()
         self._only_quantizes: dict[Op, bool] = {}
-        for graph in model.graphs():
-            for op in graph.ops():
-                self._hide(graph, op)
+        for op in model.ops():
+            self._hide(op)
         self.scopes = {graph: GraphWiring(graph, self) for graph in model.graphs()}
 
     def read(self, value: Value, op: Op | None = None, port: int | None = None) -> Read:
@@ -126,9 +125,9 @@ class Wiring:
         own = Quantization(spec, quantizer.encoding, quantizer, narrow=spec.narrow)
         return Read(found.value, (*found.quantizations, own))
 
-    def _hide(self, graph: Graph, op: Op) -> None:
+    def _hide(self, op: Op) -> None:
         """Sees through ``op`` if it only quantizes, or only holds a constant."""
-        if constant_op_data(op) is not None or self._is_constant_again(graph, op):
+        if constant_op_data(op) is not None or self._is_constant_again(op):
             self.hidden[op] = None
         found = self._reader.quantization(op)
         result = op.outputs[0] if found is not None else None
@@ -140,11 +139,11 @@ class Wiring:
         self.hidden[op] = None
         first, *between = quantization.ops[:-1] or quantization.ops
         if first not in self._only_quantizes:
-            self._only_quantizes[first] = self._is_only_dequantized(graph, first)
+            self._only_quantizes[first] = self._is_only_dequantized(first)
         if self._only_quantizes[first]:
             self.hidden |= dict.fromkeys([first, *between])
 
-    def _is_constant_again(self, graph: Graph, op: Op) -> bool:
+    def _is_constant_again(self, op: Op) -> bool:
         """Whether ``op`` gives a constant as it is; whoever reads its result then reads the constant."""
         source, result = op.inputs[:1], op.outputs[0]
         if not op.is_type("Identity") or source[0] is None or result is None or result.is_output:
@@ -155,7 +154,7 @@ class Wiring:
         self._behind[result] = behind
         return True
 
-    def _is_only_dequantized(self, graph: Graph, quantize: Op) -> bool:
+    def _is_only_dequantized(self, quantize: Op) -> bool:
         """Whether nothing but DequantizeLinear ops of the same grid reads the codes that an op makes."""
         codes = quantize.outputs[0]
         if codes is None or codes.is_output:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import initializer
 from qc.ir.graph import Op, Value
 from qc.ir.rewriter import Rewriter
 from qc.ir.value_type import ValueType
@@ -42,7 +43,6 @@ def integer_convolution(op: Op) -> IntegerConvolution | None:
     """The parts of such a convolution; None for other ops."""
     if not op.is_type("Conv") or op.attribute("group", 1) != 1:
         return None
-    graph = op.graph
     data, weight = (value.producer if value is not None else None for value in op.inputs[:2])
     for source in (data, weight):
         if source is None or source.op_type != "DequantizeLinear" or source.attribute("block_size", 0):
@@ -51,7 +51,7 @@ def integer_convolution(op: Op) -> IntegerConvolution | None:
             return None
     assert data is not None and weight is not None
     codes, weights = data.inputs[0], weight.inputs[0]
-    zero_points = graph.constant(weight.inputs[2])
+    zero_points = initializer(weight.inputs[2])
     if codes is None or weights is None or weights.const is None or zero_points is None:
         return None
     stored = weights.const.data_type in BYTES and not weights.capturing

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import initializer
 from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.graph import Op, Value
@@ -75,5 +76,5 @@ def _is_between(op: Op, result: Value, carries: bool) -> bool:
 
 def _grid(op: Op) -> list[object]:
     """The scale and the zero point of a quantize or dequantize op, as far as they are constant."""
-    data = [op.graph.constant(value) if value is not None else None for value in op.inputs[1:]]
+    data = [initializer(value) for value in op.inputs[1:]]
     return [np.asarray(one.numpy()).tolist() if one is not None else None for one in data]

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from qc.ir.facts.constants import initializer
 from qc.ir.facts.op_traits import bias_port, is_grid_preserving
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.graph import Op, Value
@@ -113,10 +114,10 @@ def _is_quantized_by_itself(op: Op) -> bool:
 
 
 def _has_too_large_bias(op: Op, data: Op, weight: Op) -> bool:
-    port, graph = bias_port(op), op.graph
+    port = bias_port(op)
     inputs = op.inputs
-    bias = graph.constant(inputs[port]) if port is not None and port < len(inputs) else None
-    of_data, of_weight = (graph.constant(source.inputs[1]) for source in (data, weight))
+    bias = initializer(inputs[port]) if port is not None and port < len(inputs) else None
+    of_data, of_weight = (initializer(source.inputs[1]) for source in (data, weight))
     if bias is None or of_data is None or of_weight is None or of_data.size != 1:
         return False
     scale = of_data.numpy().astype(np.float64) * of_weight.numpy()
@@ -187,5 +188,5 @@ def _is_kept_by_activation(value: Value) -> bool:
     if reader is None or not is_qdq(reader, "QuantizeLinear"):
         return only_reader(activation.outputs[0]) is not None
     zero_point = reader.inputs[2:]
-    codes = reader.graph.constant(zero_point[0]) if zero_point else None
+    codes = initializer(zero_point[0]) if zero_point else None
     return codes is not None and bool(np.any(codes.numpy()))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import constant_numbers
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
@@ -18,7 +19,6 @@ from qc.ir.rewriter import Rewriter
 from qc.ir.value_type import Shape, ValueType
 
 from ...simplify.float_twins.lookups import is_lookup
-from .stored_weight import constant_array
 
 
 class _Rows(NamedTuple):
@@ -51,7 +51,7 @@ def _float(shape: Shape | None) -> ValueType:
 def _dequantized(op: Op) -> _Rows | None:
     """The table of a DequantizeLinear, if it is one with a scale for each row, or one for all."""
     codes, scale, zero_point = (*op.inputs, None)[:3]
-    scales, zeros = constant_array(scale), constant_array(zero_point)
+    scales, zeros = constant_numbers(scale), constant_numbers(zero_point)
     if codes is None or scales is None or (zero_point is not None and (zeros is None or zeros.any())):
         return None
     const, axis = codes.original.const, op.attribute("axis", 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from qc.ir.facts.constants import constant_data
+from qc.ir.facts.constants import constant_data, initializer
 from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.graph import Op, Value
@@ -103,7 +103,7 @@ def stored_codes(value: Value) -> TensorRef | None:
     if producer is None or not is_qdq(producer, "DequantizeLinear"):
         return None
     codes = producer.inputs[0]
-    return value.graph.constant(codes) if codes is not None else None
+    return initializer(codes)
 
 
 def put_identity_behind(rewriter: Rewriter, value: Value, reader: Op | None = None) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from qc.ir.facts.constants import initializer
 from qc.ir.graph import Op
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
@@ -82,7 +83,7 @@ def _added_channels(gather: Op) -> int:
         return 0
     codes, indices = gather.inputs
     producer = codes.producer if codes is not None else None
-    taken = gather.graph.constant(indices)
+    taken = initializer(indices)
     if taken is None or producer is None or producer.op_type != "QuantizeLinear":
         return 0
     array = taken.numpy()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import constant_numbers
 from qc.ir.facts.op_traits import traits, weight_ports
 from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Graph, Op, Value
@@ -21,7 +22,7 @@ from qc.ir.value_type import ValueType
 
 from ...framework.target import Target
 from .scanned_gru import ScannedGru, fits_scan
-from .stored_weight import BYTES, StoredWeight, constant_array, stored_weight
+from .stored_weight import BYTES, StoredWeight, stored_weight
 
 _DOMAIN = "com.microsoft"
 _DYNAMIC_LSTM = "DynamicQuantizeLSTM"
@@ -159,7 +160,7 @@ def _transposed_weights(op: Op) -> list[StoredWeight] | None:
     for port in (1, 2):
         codes, scales, points = (
             inputs[port],
-            *map(constant_array, inputs[_scale_port(port) : _scale_port(port) + 2]),
+            *map(constant_numbers, inputs[_scale_port(port) : _scale_port(port) + 2]),
         )
         if codes is None or codes.original.const is None or scales is None or points is None:
             return None
@@ -192,7 +193,7 @@ def _folded(op: Op, port: int) -> StoredWeight | None:
     result, factor = mul.inputs
     cast = result.producer if result is not None else None
     codes = cast.inputs[0] if cast is not None and cast.is_type("Cast") else None
-    scale = constant_array(factor)
+    scale = constant_numbers(factor)
     if codes is None or codes.original.const is None or scale is None:
         return None
     shape = codes.original.const.shape

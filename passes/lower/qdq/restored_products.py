@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import constant_numbers
 from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
@@ -16,7 +17,6 @@ from qc.ir.tensor_ref import TensorRef
 from qc.ir.value_type import ValueType
 
 from .stored_products import DOMAIN, LOOKUP, PRODUCT
-from .stored_weight import constant_array
 
 _TYPES = {
     (4, True): TensorProto.INT4,
@@ -62,11 +62,11 @@ def _matrix(op: Op) -> _Matrix | None:
     if op.domain != DOMAIN or op.op_type not in (PRODUCT, LOOKUP):
         return None
     product, inputs = op.op_type == PRODUCT, (*op.inputs, None, None, None, None)
-    packed, scales, zeros = inputs[1 if product else 0], *map(constant_array, inputs[2:4])
+    packed, scales, zeros = inputs[1 if product else 0], *map(constant_numbers, inputs[2:4])
     bits, size = op.attribute("bits", 4), op.attribute("block_size", 128)
     if packed is not None:
         packed = packed.original if product else _before_reshape(packed.original)
-    codes = constant_array(packed)
+    codes = constant_numbers(packed)
     if packed is None or codes is None or codes.dtype != np.uint8 or scales is None:
         return None
     plain = bits in (4, 8) and scales.dtype == np.float32 and (zeros is None or zeros.dtype == np.uint8)

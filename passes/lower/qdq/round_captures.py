@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import initializer
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Op, Value
@@ -51,7 +52,7 @@ def round_captures(model: Model, rewriter: Rewriter) -> None:
 def _is_per_tensor(op: Op) -> bool:
     """Whether a DequantizeLinear has one scale, and codes that a QuantizeLinear can make."""
     codes, scale = op.inputs[:2]
-    data = op.graph.constant(scale)
+    data = initializer(scale)
     no_codes = (TensorProto.UNDEFINED, TensorProto.INT32)
     return codes is not None and codes.type.elem_type not in no_codes and data is not None and data.size == 1
 

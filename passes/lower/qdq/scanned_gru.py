@@ -11,12 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import constant_numbers
 from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.rewriter import Rewriter
 from qc.ir.value_type import ValueType
 
-from .stored_weight import StoredWeight, constant_array
+from .stored_weight import StoredWeight
 
 _DOMAIN = "com.microsoft"
 _PLAIN = ["Sigmoid", "Tanh"]
@@ -30,7 +31,7 @@ def fits_scan(op: Op, of_state: StoredWeight, least: int) -> bool:
     plain = op.attribute("activations", _PLAIN)[:2] == op.attribute("activations", _PLAIN)[-2:] == _PLAIN
     resets_behind = op.attribute("linear_before_reset", 0) == 1
     bias = given.get(3)
-    known = bias is None or constant_array(bias) is not None
+    known = bias is None or constant_numbers(bias) is not None
     whole = given.get(4) is None and "clip" not in op.attributes and not op.attribute("layout", 0)
     return plain and resets_behind and known and whole and of_state.array.dtype == np.int8
 
@@ -58,7 +59,7 @@ class ScannedGru:
         """Puts a Scan for each direction in its place."""
         if _DOMAIN not in self._rewriter.model.opset_imports:
             self._rewriter.set_opset(_DOMAIN, 1)
-        bias = constant_array(self._inputs.get(3))
+        bias = constant_numbers(self._inputs.get(3))
         biases = bias if bias is not None else np.zeros((self._directions, 6 * self._hidden), np.float32)
         reverse = [self._op.attribute("direction", "forward") == "reverse", True]
         states = self._first_states()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qc.ir.facts.constants import initializer
 from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
@@ -260,7 +261,7 @@ def _of_product(model: Model, op: Op) -> Stored | None:
 
 def _at(model: Model, reader: Op, port: int, by_rows: bool, op: Op | None = None) -> Stored | None:
     value = reader.inputs[port]
-    const = value.original.const if value is not None else None
+    const = initializer(value)
     if value is None or const is None or len(const.shape) != 2 or not const.size:
         return None
     site = Site(value, reader, port)

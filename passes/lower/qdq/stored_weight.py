@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import constant_numbers
 from qc.ir.graph import Op, Value
 
 BYTES = (TensorProto.INT8, TensorProto.UINT8)
@@ -41,14 +42,8 @@ def stored_weight(op: Op, port: int) -> StoredWeight | None:
     codes, scale, zero_point = (*source.inputs, None)[:3]
     if codes is None or codes.original.const is None or codes.type.elem_type not in _CODES:
         return None
-    scales, points = constant_array(scale), constant_array(zero_point)
+    scales, points = constant_numbers(scale), constant_numbers(zero_point)
     if scales is None or (zero_point is not None and (points is None or points.any())):
         return None
     fits = not scales.ndim or source.attribute("axis", 1) % 3 == 1
     return StoredWeight(codes, scales) if fits and len(codes.original.const.shape) == 3 else None
-
-
-def constant_array(value: Value | None) -> np.ndarray | None:
-    """The numbers of a constant of this or an enclosing graph; None for other values."""
-    data = value.original.const if value is not None else None
-    return data.numpy() if data is not None else None

@@ -18,7 +18,7 @@ _TABLE = 2  # dimensions of samples by channels
 
 def batch_norm(op: Op) -> Writer | None:
     """A convolution of each channel by itself, whose one weight is the scale and whose bias is the shift."""
-    data, affine = op.inputs[0], affine_of(op.graph, op)
+    data, affine = op.inputs[0], affine_of(op)
     shape = data.type.shape if data is not None else None
     if data is None or affine is None or shape is None or len(shape) < _TABLE:
         return None

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from qc.ir.facts.constants import fixed_constant
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Op, Value
 
 _OF_ONE = ("Squeeze", "Unsqueeze")
 _RESHAPES = ("Flatten", "Reshape", *_OF_ONE)
 
 
-def unshaped(graph: Graph, op: Op) -> Value | None:
+def unshaped(op: Op) -> Value | None:
     """The tensor whose numbers an op reshapes that another one had reshaped; None if there was none."""
     made = op.inputs[0] if op.is_type(*_RESHAPES) else None
     before = made.producer if made is not None and made.is_read_once else None
     return before.inputs[0] if before is not None and before.is_type(*_RESHAPES) else None
 
 
-def is_taken_back(graph: Graph, op: Op, source: Value) -> bool:
+def is_taken_back(op: Op, source: Value) -> bool:
     """Whether an op gives a tensor the shape that it had.
 
     One free length follows from the others; several do where only axes of length 1 come and go.

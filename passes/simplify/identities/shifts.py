@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Op, Value
 from qc.patterns.attributes import attribute_of
 
 _ALONG_ONE_AXIS = 13  # the first opset whose Softmax is along its axis alone, and not all from there on
 _SHIFTED = ("LogSoftmax", "Softmax")
 
 
-def is_needless_shift(graph: Graph, op: Op) -> bool:
+def is_needless_shift(op: Op) -> bool:
     """Whether a Sub takes the maximum of each row off scores that only a Softmax along these rows reads.
 
     Networks with sinks of attention, such as GPT-OSS, do so against overflow.

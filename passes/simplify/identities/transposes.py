@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qc.ir.facts.constants import fixed_constant
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Op, Value
 from qc.ir.rewriter import Rewriter
 
 # Each number by itself: of one tensor, and of a tensor and a constant that has its number for each of them.
@@ -67,7 +67,7 @@ class Detour:
         )
 
 
-def detour_before(graph: Graph, last: Op) -> Detour | None:
+def detour_before(last: Op) -> Detour | None:
     """What ends in a Transpose that takes another one back; None if that does not."""
     value, result = last.inputs[0], last.outputs[0]
     back, ops = _order(last), list[tuple[Op, int]]()
@@ -81,7 +81,7 @@ def detour_before(graph: Graph, last: Op) -> Detour | None:
                 return None
             is_inverse = [order[axis] for axis in back] == list(range(len(order)))
             return Detour(op, last, tuple(ops), back) if is_inverse else None
-        port = _port_of_data(graph, op, len(back))
+        port = _port_of_data(op, len(back))
         if port is None or len(value.uses) != 1:
             return None
         ops.append((op, port))
@@ -94,7 +94,7 @@ def _order(op: Op) -> tuple[int, ...] | None:
     return tuple(order) if order is not None else None
 
 
-def _port_of_data(graph: Graph, op: Op, rank: int) -> int | None:
+def _port_of_data(op: Op, rank: int) -> int | None:
     """The port of the only input that is no constant, of an elementwise op; None if there is no such one."""
     read = op.inputs
     if op.is_type(*_OF_ONE):
