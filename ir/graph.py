@@ -228,7 +228,7 @@ class Op:
         return f"{self.op_type} of '{first.name}'" if first is not None else self.op_type
 
     def __repr__(self) -> str:
-        return f"<{self.label if self.id in self.graph._ops else self.op_type}>"  # or erased
+        return f"<{self.label if self in self.graph else self.op_type}>"  # or erased
 
 
 class Use(NamedTuple):
@@ -266,6 +266,10 @@ class Graph:
     def analyses(self) -> Analyses:
         """What was computed from the graphs of the model and still holds."""
         return self.model.analyses
+
+    def __contains__(self, node: Op | Value) -> bool:
+        """Whether an op or a value is in this graph, from which it may have been erased."""
+        return node.id in self.nx
 
     def payload(self, id: int) -> Op | Value:
         """The op or value of this graph with that id."""

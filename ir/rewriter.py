@@ -269,7 +269,7 @@ class Rewriter:
         pending = [value]
         while pending:
             one = pending.pop()
-            if one is None or one.id not in one.graph.nx or one.is_read:
+            if one is None or one not in one.graph or one.is_read:
                 continue
             producer = one.producer
             if producer is None:
@@ -280,7 +280,7 @@ class Rewriter:
 
     def _is_unread(self, value: Value) -> bool:
         graph = value.graph
-        droppable = value.id in graph.nx and (value.const is not None or value.captured is not None)
+        droppable = value in graph and (value.const is not None or value.captured is not None)
         return droppable and not value.is_read
 
     def _remove_value(self, value: Value) -> None:

@@ -159,7 +159,7 @@ def _region_problems(model: Model) -> Iterator[str]:
     claimed: dict[int, str] = {}
     for region in model.regions:
         for op in region.ops:
-            if op.id not in region.graph.nx:
+            if op not in region.graph:
                 yield f"region {region.name} holds {op.op_type} '{op.name}', which is no longer in the graph"
             elif op.id in claimed:
                 yield f"{op.label} belongs to both {claimed[op.id]} and {region.name}"
@@ -169,7 +169,7 @@ def _region_problems(model: Model) -> Iterator[str]:
 def _quantizer_problems(model: Model) -> Iterator[str]:
     graphs = set(model.graphs())
     for site in model.quant.sites():
-        if site.value.graph not in graphs or site.value.id not in site.value.graph.nx:
+        if site.value.graph not in graphs or site.value not in site.value.graph:
             yield f"a quantizer sits on '{site.value.name}', which is no longer in the graph"
             continue
         if site.op is not None and not _reads(site.op, site.port, site.value):
@@ -197,4 +197,4 @@ def _encoding_problems(value: Value, encoding: Encoding) -> Iterator[str]:
 
 
 def _reads(op: Op, port: Port | None, value: Value) -> bool:
-    return op.id in op.graph.nx and port is not None and op.graph.nx.has_edge(value.id, op.id, key=port)
+    return op in op.graph and port is not None and op.graph.nx.has_edge(value.id, op.id, key=port)

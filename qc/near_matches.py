@@ -83,12 +83,11 @@ def op_named(model: Model, name: str) -> Op:
     """
     by_output: dict[str, Op] = {}
     by_name: dict[str, Op] = {}
-    for graph in model.graphs():
-        for op in graph.ops():
-            by_name.setdefault(op.name, op)
-            for value in op.outputs:
-                if value is not None:
-                    by_output.setdefault(value.name, op)
+    for op in model.ops():
+        by_name.setdefault(op.name, op)
+        for value in op.outputs:
+            if value is not None:
+                by_output.setdefault(value.name, op)
     found = by_name.get(name) if name else None
     found = found or by_output.get(name)
     if found is None:

@@ -81,14 +81,14 @@ class _Import:
 
     def run(self) -> None:
         for op in self._graph.ops():
-            if op.id not in self._graph.nx:
+            if op not in self._graph:
                 continue
             if is_qdq(op, "DequantizeLinear"):
                 self._constant(op)
             elif is_qdq(op, "QuantizeLinear"):
                 self._pair(op)
         for op in self._left_over:
-            if op.id in self._graph.nx and not self._result(op).is_read:
+            if op in self._graph and not self._result(op).is_read:
                 with self._rewriter.action("scales and codes to quantizer", op):
                     self._rewriter.erase_op(op)
 

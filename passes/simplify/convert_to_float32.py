@@ -127,7 +127,7 @@ def _holds_halves(info: ValueInfoProto) -> bool:
 
 
 def _convert_value(rewriter: Rewriter, value: Value) -> None:
-    if value.id not in value.graph.nx:
+    if value not in value.graph:
         return  # the result of a Constant that became an initializer
     doubles = value.const is not None and value.type.elem_type == DOUBLE
     rewriter.set_element_type(value, FLOAT)

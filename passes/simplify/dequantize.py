@@ -56,7 +56,7 @@ class Dequantize(Pass):
         for graph in list(model.graph.walk()):
             for op in graph.ops():
                 rule = _rule(op)
-                changed |= rule is not None and op.id in graph.nx and _apply(rule, twins, op)
+                changed |= rule is not None and op in graph and _apply(rule, twins, op)
         if changed:
             EliminateDeadCode().run(model, context)
         left = quantized_form(model.graphs())

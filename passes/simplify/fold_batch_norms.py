@@ -53,7 +53,7 @@ class FoldBatchNorms(Pass):
         for graph in model.graphs():
             for fold in (_fold, fold_into_rows):
                 for op in graph.ops():
-                    if op.id in graph.nx:
+                    if op in graph:
                         fold(rewriter, op)
             for op in graph.ops():
                 affine = affine_of(op) if op.is_type("BatchNormalization") else None

@@ -148,7 +148,7 @@ class _Folding:
         graph, before = self.graph, self.graph.epoch
         self.room = None
         self.left.clear()
-        for op in reversed([op for op in self.order if op.id in graph.nx]):
+        for op in reversed([op for op in self.order if op in graph]):
             wanted = [value for value in op.outputs if value is not None and value.is_read]
             arrays = [self.results.get(value.name) for value in wanted]
             # A sequence is no initializer, and what is not known is read by such an op, or by one that stays.

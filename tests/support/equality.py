@@ -163,7 +163,7 @@ class _Comparison:
 def _region(region: Region) -> tuple[str, Graph, tuple[Op, ...], dict[str, Value]]:
     """What a region is made of, without captured values that are not in the graph any more."""
     graph = region.graph
-    return region.name, graph, region.ops, {k: v for k, v in region.captures.items() if v.id in graph.nx}
+    return region.name, graph, region.ops, {k: v for k, v in region.captures.items() if v in graph}
 
 
 def _kind(op: Op) -> tuple[object, ...]:

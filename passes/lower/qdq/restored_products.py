@@ -146,5 +146,5 @@ def _restore(rewriter: Rewriter, op: Op, matrix: Value, is_table: bool) -> None:
     for name in list(op.attributes):
         rewriter.set_attribute(op, name, None)
     for value in read[0 if lookup else 1 :]:
-        if value is not None and value is not bias and value.id in graph.nx:
+        if value is not None and value is not bias and value in graph:
             rewriter.erase_unread(value)

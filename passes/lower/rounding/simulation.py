@@ -121,7 +121,7 @@ class _Emitter:
     def settings(self) -> list[Value]:
         """The scales, zero points and limits of all quantizers that round, which are in the main graph."""
         main = self._rewriter.model.graph
-        return [value for values in self._parameters.values() for value in values if value.id in main.nx]
+        return [value for values in self._parameters.values() for value in values if value in main]
 
     def parameters(self, graph: Graph, quantizer: Quantizer) -> tuple[Value, ...] | None:
         """Scale, zero point and limits as ops of ``graph`` read them; None if there are none."""

@@ -86,5 +86,5 @@ def _erase(rewriter: Rewriter, ops: tuple[Op, ...], factor: Value | None) -> Non
             unread += op.inputs
             rewriter.erase_op(op)
     for value in unread:
-        if value is not None and value.id in value.graph.nx:
+        if value is not None and value in value.graph:
             rewriter.drop_unread(value)
