@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from qc.ir.errors import listed
 from qc.ir.graph import Op, Value
 from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
@@ -64,8 +65,7 @@ class LimitRanks(Pass):
             for op in [op for op in graph.ops() if op.is_type("Reshape")]:
                 _join(rewriter, op, target.models.most_dimensions)
         if left:
-            more = f", and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
-            named = ", ".join(left[:_NAMED]) + more
+            named = listed(left, _NAMED)
             context.notes.append(f"{target.name} does not run ops in so many dimensions: {named}")
 
 

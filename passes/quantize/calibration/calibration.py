@@ -11,6 +11,7 @@ from itertools import chain
 
 import numpy as np
 
+from qc.ir.errors import listed
 from qc.ir.executor import Executor, Observation, Statistics
 from qc.ir.facts.dataflow import makes_masks, mask_parts
 from qc.ir.facts.op_traits import is_grid_preserving, is_trained
@@ -321,7 +322,7 @@ def _takes_part(covered: Covered, spec: QuantSpec) -> bool:
 
 
 def _named(values: list[Value]) -> str:
-    return f"'{values[0].name}'" + (f" and {len(values) - 1} more" if len(values) > 1 else "")
+    return listed([f"'{value.name}'" for value in values], 1)
 
 
 def _is_moved(value: Value, group: list[Value]) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from rich.console import Group
 from rich.text import Text
 
+from qc.ir.errors import listed
 from qc.ir.graph import Value
 from qc.ir.journal import Remark
 from qc.ir.quant.spec import Encoding, Quantizer
@@ -79,10 +80,7 @@ def _place(value: Value) -> str:
     else:
         made = "a constant" if value.const is not None else "an input"
     readers = [use.op.label for use in value.uses]
-    shown = ", ".join(readers[:_READERS]) + (
-        f" and {len(readers) - _READERS} more" if len(readers) > _READERS else ""
-    )
-    read = f"read by {shown}" if readers else "read by no op"
+    read = f"read by {listed(readers, _READERS)}" if readers else "read by no op"
     return f"{made}, {read}" + (", a graph output" if value.is_output else "")
 
 
