@@ -23,7 +23,6 @@ from ..framework.target import Target
 from .calibration.bias import BIAS
 from .placement.data_weights import weighed_by_data
 from .placement.named_ops import named_ops
-from .placement.one_processor import of_one_processor
 from .placement.outliers import mark_probabilities, products_of_outliers
 from .placement.reasons import Reasons
 from .placement.signed_operands import signed_operands
@@ -102,7 +101,6 @@ class InsertQuantizers(Pass):
     def run(self, model: Model, context: PassContext) -> None:
         refuse_quantized(model)
         complete_types(model, context)
-        context.notes += of_one_processor(model)
         target = context.required_target()
         if self.activation == FLOAT:
             self.refuse_idle(["bias", "slower"], f"activation={FLOAT}", "give another format of activations")
