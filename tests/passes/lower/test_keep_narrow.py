@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import ModelProto
 from support.models import parse, random_feeds
@@ -62,3 +63,12 @@ def test_codes_of_8_bits_are_left_as_they_are() -> None:
         apply(f"{PLACE},calibrate,insert-qdq", float_model, "npu", random_feeds(float_model, 2))[1], "qdq"
     )
     assert "LeakyRelu" not in {node.op_type for node in made.graph.node}
+
+
+def test_data_of_4_bits_is_in_an_opset_that_moves_it() -> None:
+    text = onnx.printer.to_text(model(NODES["limits before a move"]))
+    old = onnx.parser.parse_model(text.replace('"" : 21', '"" : 20'))
+    options = "insert-quantizers{activation=uint4 weight=int4}"
+    pipeline = f"{PLACE.replace('insert-quantizers', options)},calibrate,insert-qdq"
+    made = artifact(apply(pipeline, old, "npu", random_feeds(old, 2))[1], "qdq")
+    assert made.opset_import[0].version == 21
