@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from qc.ir.errors import QuantizedError, UsageError
+from qc.ir.facts.constants import initializer
 from qc.ir.facts.dataflow import is_plain_float
 from qc.ir.facts.op_traits import joins_grids, traits, weight_axes, weight_ports
 from qc.ir.facts.quantized_form import quantized_form
@@ -249,9 +250,9 @@ class _Placement:
     def _before_moves(self, value: Value) -> Value:
         """What data was before it was moved, on a target that runs in integers whatever it can."""
         while self.target.default.runs == "integer":
-            producer = value.graph.producer(value)
+            producer = value.producer
             is_moved = producer is not None and self.units.is_carry(producer)
-            source = value.graph.op_inputs(producer)[0] if producer is not None and is_moved else None
+            source = producer.inputs[0] if producer is not None and is_moved else None
             has_grid = source is not None and is_plain_float(source) and not self.units.is_infinite(source)
             if source is None or not has_grid or not self.units.is_data(source):
                 break
@@ -260,7 +261,7 @@ class _Placement:
 
     def _place_moved_constant(self, unit: Unit) -> None:
         value, op, port = next(iter(self.units.inputs(unit)), (None, None, 0))
-        const = value.original.const if value is not None else None
+        const = initializer(value)
         if value is None or op is None or port != 0 or const is None:
             return
         if not self._fits(value.original, const, self.activation.format):
@@ -273,7 +274,7 @@ class _Placement:
         for unit in self.units.units if _in_bytes(self.weight.format) else ():
             is_table = table_of(unit.root) in self._tables and unit.root not in self.units.left_float
             if is_table and has_rows_in_codes(self.scopes, self.target, unit.root):
-                value = unit.root.graph.op_inputs(unit.root)[0]
+                value = unit.root.inputs[0]
                 assert value is not None
                 self._place_shared(Site(value, unit.root, 0), spec, f"table of {unit.label}", unit)
 
@@ -331,11 +332,11 @@ class _Placement:
         chain = []
         current: Value | None = value
         while current is not None and self.quant.of_value(current) is None:
-            producer = current.graph.producer(current)
+            producer = current.producer
             if producer is None or not self.units.is_carry(producer):
                 return None
             chain.append((current, producer))
-            source = producer.graph.op_inputs(producer)[0]
+            source = producer.inputs[0]
             if source is not None and self.quant.of_use(source, producer, 0) is not None:
                 break
             current = source.original if source is not None else None
@@ -370,7 +371,7 @@ class _Placement:
         return self._activation_spec(made) if made is not None else self.activation
 
     def _activation_spec(self, value: Value) -> QuantSpec:
-        producer = value.original.graph.producer(value.original)
+        producer = value.original.producer
         rule = self.units.unit_of(producer).rule if producer is not None else None
         format = self.activation.format
         if self._wider is not None and value.original in self._wide:

@@ -197,7 +197,7 @@ def _instance_norm(match: Match) -> _Form | None:
     positions = axes if isinstance(axes, tuple) else range(2, len(shape))
     channel, *others = set(range(1, len(shape))) - {axis % len(shape) for axis in positions}
     length = shape[channel]
-    read = one_op.graph.op_inputs(one_op)[1:] if one_op else ()
+    read = one_op.inputs[1:] if one_op else ()
     given = [constant_data(value) if value is not None else None for value in read]
     if others or not isinstance(length, int) or None in given:
         return None
@@ -223,10 +223,8 @@ def _epsilon(match: Match, default: float) -> float:
     data = match.constant("epsilon")
     if data is None:
         return default
-    added = (op for op in match.ops if match["epsilon"] in op.graph.op_inputs(op))
-    makers = [
-        op.graph.producer(value) for op in added for value in op.graph.op_inputs(op) if value is not None
-    ]
+    added = (op for op in match.ops if match["epsilon"] in op.inputs)
+    makers = [value.producer for op in added for value in op.inputs if value is not None]
     is_outside = any(maker is not None and maker.is_type("Sqrt") for maker in makers)
     return float(data.numpy().item()) ** (2 if is_outside else 1)
 
@@ -283,10 +281,10 @@ def _agrees(match: Match, data: Value, op_type: str, form: _Form, context: PassC
     if data.type.shape is None or data.captured is not None or data.type.elem_type != TensorProto.FLOAT:
         return False
     graph = match.graph
-    values = [value for op in match.ops for value in graph.op_inputs(op) if value is not None]
-    read = dict.fromkeys(graph.producer(value) for value in values)
+    values = [value for op in match.ops for value in op.inputs if value is not None]
+    read = dict.fromkeys(value.producer for value in values)
     constants = [op for op in read if op is not None and op.is_type("Constant")]
-    known = (data, *(value for op in (*match.ops, *constants) for value in graph.op_outputs(op)))
+    known = (data, *(value for op in (*match.ops, *constants) for value in op.outputs))
     if any(value not in known and constant_data(value) is None for value in values):
         return False  # such as a shape, of lengths that are free
     written = lower_ops(graph, [*constants, *match.ops], [match.result])
@@ -323,7 +321,7 @@ def _pool_means(model: Model, target: Target, rewriter: Rewriter) -> None:
         matches = Matcher(graph, target.known_supergroups()).find_all() if means else ()
         inside = {op for match in matches for op in match.ops}
         for op in means:
-            data, result = graph.op_inputs(op)[0], graph.op_outputs(op)[0]
+            data, result = op.inputs[0], op.outputs[0]
             if data is not None and result is not None and op not in inside:
                 form = _Form(is_flat=not op.attribute("keepdims", 1))
                 with rewriter.action("pool", op):
@@ -332,7 +330,7 @@ def _pool_means(model: Model, target: Target, rewriter: Rewriter) -> None:
 
 def _is_over_positions(op: Op) -> bool:
     """Whether it reduces all axes of pictures but the first two, those of samples and of channels."""
-    read = op.graph.op_inputs(op)
+    read = op.inputs
     type = read[0].type if read[0] is not None else UNKNOWN
     if type.elem_type != TensorProto.FLOAT or type.rank is None or type.rank < _PICTURE:
         return False
@@ -357,6 +355,6 @@ def _replace(
         rewriter.add_op(graph, type, [read, *(given[name] for name in parameters)], [made], attributes)
     put_in_place(rewriter, result, made)
     for op in reversed(ops):
-        if not any(value is not None and graph.is_read(value) for value in graph.op_outputs(op)):
+        if not any(value is not None and value.is_read for value in op.outputs):
             rewriter.erase_op(op)
     return made

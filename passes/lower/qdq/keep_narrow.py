@@ -31,10 +31,10 @@ _TWO_BITS = (TensorProto.INT2, TensorProto.UINT2)
 def keep_narrow(model: Model, rewriter: Rewriter) -> None:
     """Puts the LeakyRelu in front of what would not take the codes, and behind what would be dropped."""
     for op in list(model.ops()):
-        for value in dict.fromkeys(op.graph.op_inputs(op)):
+        for value in dict.fromkeys(op.inputs):
             if value is not None and _refuses_codes(op, value):
                 put_identity_behind(rewriter, value, op)
-        for result in op.graph.op_outputs(op):
+        for result in op.outputs:
             if result is not None and _moves_to_narrow(op, result):
                 put_identity_behind(rewriter, result)
 
@@ -46,7 +46,7 @@ def _refuses_codes(op: Op, value: Value) -> bool:
         return True
     if codes not in _FOUR_BITS or stored_codes(value) is not None:
         return False
-    weight = op.graph.op_inputs(op)[1] if op.is_type("Conv") else None
+    weight = op.inputs[1] if op.is_type("Conv") else None
     is_mixed = weight is not None and _codes_type(weight) != codes
     return is_mixed or op.is_type("MaxPool", "ReduceMax", "ReduceMin")
 
@@ -55,15 +55,14 @@ def _moves_to_narrow(op: Op, result: Value) -> bool:
     """Whether an op limits or moves what a QuantizeLinear to such codes reads."""
     if not (op.is_type("Clip", "Relu") or is_grid_preserving(op)):
         return False
-    readers = [use.op for use in result.graph.uses(result)]
-    made = [reader.graph.op_outputs(reader)[0] for reader in readers if is_qdq(reader, "QuantizeLinear")]
+    made = [use.op.outputs[0] for use in result.uses if is_qdq(use.op, "QuantizeLinear")]
     return any(codes is not None and codes.type.elem_type not in _WIDE for codes in made)
 
 
 def _codes_type(value: Value) -> int | None:
     """The type of the codes that a tensor is dequantized from; None if it is not."""
-    producer = value.graph.producer(value)
+    producer = value.producer
     if producer is None or not is_qdq(producer, "DequantizeLinear"):
         return None
-    codes = producer.graph.op_inputs(producer)[0]
+    codes = producer.inputs[0]
     return codes.type.elem_type if codes is not None else None

@@ -82,7 +82,7 @@ def _only_seen_by(
     if not any(op.is_type(*types) for op in scopes.ops):
         return frozenset()
     for op in reversed(scopes.ops):
-        results = [value for value in op.graph.op_outputs(op) if value is not None]
+        results = [value for value in op.outputs if value is not None]
         keeps = op.is_type(*_ARITHMETIC) or traits(op).product in ("convolution", "matrix") or traits(op).grid
         if (
             keeps

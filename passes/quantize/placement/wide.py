@@ -41,7 +41,7 @@ def wide_tensors(units: UnitMap, target: Target, spectra: bool) -> frozenset[Val
             for value, _, _ in units.inputs(unit):
                 found.update(_moved_from(units, value.original))
     for op in units.scopes.ops:
-        moved = op.graph.op_inputs(op)[0] if units.is_carry(op) else None
+        moved = op.inputs[0] if units.is_carry(op) else None
         if moved is not None and moved.original in found:
             found.update(_results(op))
     return frozenset(found)
@@ -55,7 +55,7 @@ def _seen_by(units: UnitMap, ends: frozenset[str], before: frozenset[Op]) -> set
         if is_plain_float(value) and any(op in before for op, _ in units.scopes.uses(value))
     }
     for op in units.scopes.ops:
-        read = [value.original for value in op.graph.op_inputs(op) if value is not None]
+        read = [value.original for value in op.inputs if value is not None]
         is_computed = op in before and not units.is_carry(op)
         follows = op in before or op.is_type(*ends) or joins_grids(op)
         if is_computed or (follows and found.issuperset(read[:1] if units.is_carry(op) else read)):
@@ -67,14 +67,14 @@ def _moved_from(units: UnitMap, value: Value) -> list[Value]:
     """A tensor and what it was moved from; nothing if that is a constant, or the result of a product."""
     chain = [value]
     while True:
-        producer = chain[-1].graph.producer(chain[-1])
+        producer = chain[-1].producer
         if chain[-1].const is not None or (producer and traits(producer).product):
             return []
-        source = producer.graph.op_inputs(producer)[0] if producer and units.is_carry(producer) else None
+        source = producer.inputs[0] if producer and units.is_carry(producer) else None
         if source is None:
             return chain
         chain.append(source.original)
 
 
 def _results(op: Op) -> Iterator[Value]:
-    return (value for value in op.graph.op_outputs(op) if value is not None)
+    return (value for value in op.outputs if value is not None)
