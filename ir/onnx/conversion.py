@@ -6,6 +6,7 @@ from pathlib import Path
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, version_converter
 
+from ..errors import ModelError
 from ..tensor_ref import TensorRef
 from .inlining import inlined
 from .protos import model_tensors, walk_bodies, walk_nodes, without_initializers
@@ -56,6 +57,25 @@ def converted(model: ModelProto, opset: int, base_dir: Path | None = None) -> Mo
         if tensor.name in weights:
             tensor.CopyFrom(weights[tensor.name])
     return made
+
+
+def convert_in_place(model: ModelProto, version: int, opset: int, needing: str) -> None:
+    """Makes a model one of a newer opset, with the interface as it was declared.
+
+    Raises:
+        ModelError: ONNX cannot convert it; the sentence says that the ops that are ``needing`` it do.
+    """
+    try:
+        newer = converted(model, opset)
+        interfaces = ([*one.graph.input, *one.graph.output] for one in (model, newer))
+        for before, after in zip(*interfaces, strict=True):
+            after.type.CopyFrom(before.type)
+    except Exception as error:  # the converter raises bare exceptions of its C++ library
+        raise ModelError(
+            f"the model has opset {version}, its {needing} need {opset}, and ONNX cannot convert it "
+            f"({' '.join(str(error).split())}): convert it first"
+        ) from error
+    model.CopyFrom(newer)
 
 
 def _is_large(tensor: TensorProto) -> bool:

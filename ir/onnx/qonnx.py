@@ -18,10 +18,9 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from ..base.names import Names
-from ..errors import ModelError
 from ..facts.constants import CONSTANT_FORMS
 from ..tensor_ref import TensorRef
-from .conversion import converted
+from .conversion import convert_in_place
 from .protos import attributes_of, nested_graphs, walk_bodies, walk_graphs, walk_nodes
 
 _DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general")
@@ -55,7 +54,7 @@ def rounding_in_float(model: ModelProto) -> tuple[str, Callable[[], None]] | Non
 
     def mend() -> None:
         if version < _OPSET:
-            _convert(model, version)
+            convert_in_place(model, version, _OPSET, "ops of QONNX")
         writer = _Writer(model, max(version, _OPSET))
         for graph, constants in _scopes(model.graph):
             made = [new for node in graph.node for new in writer.of(node, constants) or [_copied(node)]]
@@ -68,21 +67,6 @@ def rounding_in_float(model: ModelProto) -> tuple[str, Callable[[], None]] | Non
     of_opset = f" of opset {_OPSET}, as are all others now" if version < _OPSET else ""
     named = f"{first.op_type} '{first.name or first.output[0]}'"
     return f"{named} is an op of QONNX, written as ops of ONNX{of_opset}", mend
-
-
-def _convert(model: ModelProto, version: int) -> None:
-    """Makes the model one of the first opset that has the ops which are written."""
-    try:
-        newer = converted(model, _OPSET)
-        interfaces = ([*one.graph.input, *one.graph.output] for one in (model, newer))
-        for before, after in zip(*interfaces, strict=True):
-            after.type.CopyFrom(before.type)
-    except Exception as error:  # the converter raises bare exceptions of its C++ library
-        raise ModelError(
-            f"the model has opset {version}, its ops of QONNX need {_OPSET}, and ONNX cannot convert it "
-            f"({' '.join(str(error).split())}): convert it first"
-        ) from error
-    model.CopyFrom(newer)
 
 
 def _is_rounding(node: NodeProto) -> bool:

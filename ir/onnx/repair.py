@@ -19,6 +19,7 @@ from .lower import free_initializers
 from .protos import attributes_of, reads, walk_bodies, walk_graphs, walk_nodes, without_weights
 from .qonnx import rounding_in_float
 from .screening import TextError, plain_domain, screen_model
+from .tensorrt import rounding_for_tensorrt
 from .types import inferred, set_tensor_type, type_of
 
 _WITH_IMPORTS = 3  # the first version of the format that has imports of operator sets
@@ -47,7 +48,8 @@ def repaired(model: ModelProto) -> Repaired:
 
     Raises:
         ModelError: as for :func:`~qc.ir.onnx.screening.screen_model`, but for text that is not UTF-8; or it
-            has ops of QONNX with damaged constants, or in an opset that ONNX cannot convert.
+            has ops of QONNX with damaged constants, or such or ops of TensorRT in an opset that ONNX cannot
+            convert.
     """
     mended, notes = model, []
     try:
@@ -351,6 +353,7 @@ def _named(node: NodeProto) -> str:
 _DEFECTS = (
     _aliased_domain,
     rounding_in_float,
+    rounding_for_tensorrt,
     _missing_import,
     _old_format,
     _nameless_graph,

@@ -74,10 +74,11 @@ class InsertQdq(Pass):
     rounded, and one of a matrix to which data is added: the same LeakyRelu in between keeps such a product in
     integers. It makes integer ops of what the target's rules keep in float, such as a pool with dilations,
     but for that LeakyRelu, and breaks a Pad or a Resize along some axes, and a cubic one to fewer numbers,
-    but for a SpaceToDepth of single places, or the like, in front of it. OpenVINO computes wrong numbers of
-    some chains of products, and of products whose results are pooled or moved, but for the same LeakyRelu;
-    and of ReduceMax and the like where it rounds behind them, so that what they choose from is rounded
-    instead.
+    but for a SpaceToDepth of single places, or the like, in front of it. Around codes of 2 and 4 bits and of
+    float8 it drops a Relu that is needed, makes ops that it cannot load, and computes wrong numbers of
+    weights of 2 bits, but for the LeakyRelu. OpenVINO computes wrong numbers of some chains of products, and
+    of products whose results are pooled or moved, but for the same LeakyRelu; and of ReduceMax and the like
+    where it rounds behind them, so that what they choose from is rounded instead.
 
     From opset 21 on, int8 data in front of a product that ONNX Runtime fuses with its bias has the type as an
     attribute of QuantizeLinear in place of a zero point of 0, and int8 data with another zero point is

@@ -122,10 +122,8 @@ class InsertQuantizers(Pass):
 
     def _unknown_formats(self, target: Target) -> Iterator[str]:
         """Notes on formats that were asked for and that the target has no kernels for."""
-        for kind, given, rule in (
-            ("activations", self.activation, target.activation),
-            ("weights", self.weight, target.weight),
-        ):
+        asked = {"activations": (self.activation, target.activation), "weights": (self.weight, target.weight)}
+        for kind, (given, rule) in asked.items():
             format = parse_format(given) if given is not None else None
             if format is not None and rule.is_weight_only(format):
                 yield f"{target.name} takes {given} weights next to float data only; here the data has grids"

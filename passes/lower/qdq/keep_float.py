@@ -14,8 +14,8 @@ dequantized constant, or a Gemm without bias in front of a Sum of two: both beco
 integers for that, and whose weight is dequantized in every run. There the LeakyRelu costs an op, and saves
 the integers.
 
-:mod:`.keep_barred` and :mod:`.keep_layout` have further cases of ONNX Runtime, :mod:`.openvino` those of
-OpenVINO.
+:mod:`.keep_barred`, :mod:`.keep_layout` and :mod:`.keep_narrow` have further cases of ONNX Runtime,
+:mod:`.openvino` those of OpenVINO.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from qc.ir.rewriter import Rewriter
 from ...framework.target import Target
 from .keep_barred import keep_barred, keep_weighed_by_data
 from .keep_layout import keep_layout
+from .keep_narrow import keep_narrow
 from .neighbours import (
     PRODUCTS,
     comes_to,
@@ -55,8 +56,13 @@ _OPENVINO = "OpenVINOExecutionProvider"
 def keep_kernels(model: Model, rewriter: Rewriter, target: Target | None) -> None:
     """Keeps ops apart that a runtime would make one of with other numbers."""
     provider = target.provider if target is not None else _CPU
-    if not provider:
-        return
+    if provider:
+        _keep_from(provider, model, rewriter, target)
+    keep_narrow(model, rewriter)
+
+
+def _keep_from(provider: str, model: Model, rewriter: Rewriter, target: Target | None) -> None:
+    """Keeps ops apart that one provider of ONNX Runtime would join."""
     for graph in list(model.graphs()):
         for op in graph.ops():
             if op.is_type("Concat", *PRODUCTS) and (result := _result_to_keep(op, provider)) is not None:

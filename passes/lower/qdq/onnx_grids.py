@@ -16,6 +16,7 @@ from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, Quantizer, TwoLevel
 # it to operators that only later opsets have.
 OLDEST_OPSET = 10
 _ROUND = 11  # the first opset with Round
+_MOVES_SHORT = 21  # the first opset with a Transpose, a Reshape and the like of 4 bits
 BYTE = IntFormat(8, signed=True)
 
 
@@ -27,17 +28,26 @@ def of_short_codes(model: Model) -> frozenset[Quantizer]:
     return frozenset(
         quantizer
         for quantizer in model.quant.quantizers()
-        if isinstance(quantizer.spec.format, IntFormat)
-        and quantizer.spec.format.storage_bits < BYTE.bits
+        if _has_short_codes(quantizer)
         and not isinstance(quantizer.spec.granularity, PerBlock)
-        and all(site.value.original.const is not None for site in model.quant.sites_of(quantizer))
+        and _is_of_constants(model, quantizer)
     )
+
+
+def _has_short_codes(quantizer: Quantizer) -> bool:
+    format = quantizer.spec.format
+    return isinstance(format, IntFormat) and format.storage_bits < BYTE.bits
+
+
+def _is_of_constants(model: Model, quantizer: Quantizer) -> bool:
+    return all(site.value.original.const is not None for site in model.quant.sites_of(quantizer))
 
 
 def opset_needed_by(model: Model, extension: str, in_bytes: bool, left_out: Set[Quantizer]) -> int:
     """The first opset that has all that the extension domain lacks, but for some grids.
 
-    ONNX Runtime quantizes a bias that is no constant by a Round, which it adds when it loads the model.
+    ONNX Runtime quantizes a bias that is no constant by a Round, which it adds when it loads the model. It
+    also moves data as codes, for which ONNX has no ops before opset 21 where these have fewer than 8 bits.
     """
     widened = of_short_codes(model) if in_bytes else frozenset()
     encodings = [
@@ -52,6 +62,8 @@ def opset_needed_by(model: Model, extension: str, in_bytes: bool, left_out: Set[
     ]
     if encodings and any(_has_data_for_bias(op) for graph in model.graphs() for op in graph.ops()):
         needed.append(_ROUND)
+    if any(_has_short_codes(one) and not _is_of_constants(model, one) for one in model.quant.quantizers()):
+        needed.append(_MOVES_SHORT)
     return max(needed, default=model.opset)
 
 

@@ -9,10 +9,11 @@ from qc.ir.onnx.lower import lower
 from qc.ir.rewriter import Rewriter
 
 from ...framework.context import PassContext
+from .one_processor import of_one_processor
 
 
 def complete_types(model: Model, context: PassContext) -> None:
-    """Asks the runtime for element types that shape inference could not tell."""
+    """Asks the runtime for element types that shape inference could not tell, and notes what nobody knows."""
     unknown = {value.name: value for value in model.graph.values() if not value.type.elem_type}
     made = {name: value for name, value in unknown.items() if value.producer is not None}
     if made and context.executor is not None:
@@ -23,6 +24,7 @@ def complete_types(model: Model, context: PassContext) -> None:
                 with rewriter.action("type from the runtime", made[name]):
                     rewriter.set_type(made[name], made[name].type._replace(elem_type=elem_type))
     context.notes += _unknown_types(model)
+    context.notes += of_one_processor(model)
 
 
 def _unknown_types(model: Model) -> Iterator[str]:

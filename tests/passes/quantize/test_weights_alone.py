@@ -166,3 +166,15 @@ def test_other_ops_stay_as_they_are_beside_activations_in_float() -> None:
     )
     made = [node.op_type for node in qc.compile(model, "w8", threads=1).model.graph.node]
     assert "PRelu" in made and "SkipLayerNormalization" in made
+
+
+def test_what_was_optimized_for_one_processor_is_told() -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 17, "com.microsoft.nchwc" : 1]>
+    g (float[1, 16, 4, 4] x) => (float[1, 16, 4, 48] y) <float[4, 48] w> {
+        b = com.microsoft.nchwc.ReorderInput(x)
+        r = com.microsoft.nchwc.ReorderOutput<channels = 16>(b)
+        y = MatMul(r, w)
+    }""")
+    context = apply(PLACE.format("int8", ""), model, "ort-cpu")[1]
+    (note,) = (note for note in context.notes if "one kind of processor" in note)
+    assert note.startswith("2 ops of") and "ORT_ENABLE_EXTENDED" in note

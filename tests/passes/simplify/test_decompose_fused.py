@@ -236,3 +236,13 @@ def test_a_vector_is_not_transposed() -> None:
     made = qc.compile(model, "decompose-ops", target="ort-cpu").model
     feed = random_feeds(model, 1)[0]
     np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], atol=1e-5)
+
+
+def test_float16_halves_the_weights_of_what_was_fused() -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+    g (float[1, 32, 8, 8] x) => (float[1, 32, 8, 8] y) <float[32, 32, 3, 3] w> {
+        y = com.microsoft.FusedConv<activation = "Relu", pads = [1, 1, 1, 1]>(x, w)
+    }""")
+    made = qc.compile(model, "fp16").model
+    assert made.ByteSize() < 0.6 * model.ByteSize()
+    agree(made, model, 0.02)
