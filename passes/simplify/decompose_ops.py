@@ -109,8 +109,8 @@ class DecomposeOps(Pass):
       products or a root, a RotaryEmbedding products with sine and cosine, a Mod of integers what whole
       multiples leave, a Mul of reshaped data one by whole tensors, a SiLU of a low picture one of a row, a
       Tanh of 16 places one of a place.
-    * By definition: Celu, Mean, Mish, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceSumSquare,
-      Selu, Softsign, Sum, and Scaler, which scikit-learn's models begin with.
+    * By definition: Celu, Mean, Mish, Reciprocal, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp,
+      ReduceSumSquare, Selu, Softsign, Sum, and Scaler, which scikit-learn's models begin with.
 
     Only ops on float32 are written so, but GatherND, Mod, OneHot, Pad and ReverseSequence on any type.
     Recurrent ones must have lengths that are known, constant weights, and no clipping.
@@ -209,6 +209,7 @@ class DecomposeOps(Pass):
             "Pow": elementwise.power,
             "RNN": recurrent,
             "RMSNormalization": normalization.layer_norm,
+            "Reciprocal": elementwise.reciprocal,
             "ReduceL1": sums.of_sum,
             "ReduceL2": elementwise.euclidean,
             "ReduceLogSum": sums.of_sum,

@@ -15,8 +15,6 @@ from qc.patterns.attributes import attribute_of
 from .builder import Builder, Writer, lengths_of, result_shape
 from .factors import columns_by_rows
 
-_ROOTS = {0.5: "Sqrt", -1.0: "Reciprocal"}
-
 
 def prelu(op: Op) -> Writer | None:
     """The larger of the data and its product with slopes, none of which is above 1."""
@@ -77,6 +75,16 @@ def mish(op: Op) -> Writer:
     return write
 
 
+def reciprocal(op: Op) -> Writer:
+    """``1 / x``."""
+    data, shape = _data(op), result_shape(op)
+
+    def write(build: Builder) -> list[Value | None]:
+        return [build.op("Div", build.constant(np.ones((), np.float32), "one"), data, shape=shape)]
+
+    return write
+
+
 def softsign(op: Op) -> Writer:
     """``x / (1 + |x|)``."""
     data, shape = _data(op), result_shape(op)
@@ -126,8 +134,10 @@ def power(op: Op) -> Writer | None:
     if exponent is None or exponent.numpy().size != 1 or shape != data.type.shape:
         return None
     number = float(exponent.numpy().item())
-    if number in _ROOTS:
-        return lambda build: [build.op(_ROOTS[number], data, shape=shape)]
+    if number == -1:
+        return reciprocal(op)
+    if number == 0.5:
+        return lambda build: [build.op("Sqrt", data, shape=shape)]
     if number not in (2, 3):
         return None
     return lambda build: [reduce(lambda x, y: build.op("Mul", x, y, shape=shape), [data] * int(number))]

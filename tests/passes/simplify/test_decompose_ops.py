@@ -200,6 +200,7 @@ FLAT = ("Reshape", "LayerNormalization", "Reshape")
     [
         ("y = Mish(x)", "2, 4, 3, 3", ["Softplus", "Tanh", "Mul"]),
         ("y = Softsign(x)", "2, 4, 3, 3", ["Abs", "Add", "Div"]),
+        ("a = Abs(x) b = Add(a, three) y = Reciprocal(b)", "2, 4, 3, 3", ["Abs", "Add", "Div"]),
         ("y = Selu(x)", "2, 4, 3, 3", ["Elu", "Mul"]),
         ("y = Celu(x)", "2, 4, 3, 3", ["Elu"]),
         ("y = Celu <alpha = 0.5> (x)", "2, 4, 3, 3", ["Mul", "Elu", "Mul"]),
