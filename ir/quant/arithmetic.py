@@ -115,9 +115,14 @@ def quantize(x: np.ndarray, encoding: Encoding, rounding: Rounding = Rounding.HA
     x, scale = x.astype(wide, copy=False), scale.astype(wide, copy=False)
     zero_point = spread(encoding.zero_point, encoding, x.shape).astype(wide)
     lowest, highest = (np.asarray(limit, wide) - zero_point for limit in spec.code_range)
-    y = np.clip(x / scale - spec.shift if spec.shifted else x / scale, lowest, highest)
-    y = np.where(np.isnan(y), lowest, y)
-    return (round_ties(y, rounding, lowest) + zero_point).astype(np.int32)
+    y = np.asarray(x / scale)  # from here on in place: weights are large
+    if spec.shifted:
+        y -= spec.shift
+    np.clip(y, lowest, highest, out=y)
+    np.copyto(y, lowest, where=np.isnan(y))
+    y = np.asarray(round_ties(y, rounding, lowest))
+    y += zero_point
+    return y.astype(np.int32)
 
 
 def _to_float(x: np.ndarray, format: FloatFormat) -> np.ndarray:
