@@ -140,8 +140,11 @@ def dequantize(codes: np.ndarray, encoding: Encoding) -> np.ndarray:
         values = codes.astype(np.float32)
         return values * scale if encoding.spec.format.scaled else values
     zero_point = spread(encoding.zero_point, encoding, codes.shape)
-    steps = (codes.astype(np.int32) - zero_point).astype(np.float32)
-    return (steps + np.float32(encoding.spec.shift) if encoding.spec.shifted else steps) * scale
+    steps = np.subtract(codes, zero_point, dtype=np.int32, casting="unsafe").astype(np.float32)
+    if encoding.spec.shifted:
+        steps += np.float32(encoding.spec.shift)
+    steps *= scale  # in place, as in quantize
+    return steps
 
 
 def fake_quantize(x: np.ndarray, encoding: Encoding, rounding: Rounding = Rounding.HALF_EVEN) -> np.ndarray:
