@@ -25,13 +25,13 @@ class BodyRewriter(Rewriter):
         Raises:
             ValueError: an op of the body still reads it, or somebody reads the last of it.
         """
-        graph, (body,) = op.graph, op.subgraphs.values()
-        results = graph.op_outputs(op)
+        (body,) = op.subgraphs.values()
+        results = op.outputs
         given, last = body.inputs[port], results[output] if output < len(results) else None
         back = output + op.is_type("Loop")
-        if body.nx.sinks(given.id) or (last is not None and graph.is_read(last)):
+        if body.nx.sinks(given.id) or (last is not None and last.is_read):
             raise ValueError(f"{op.label} cannot stop carrying '{given.name}', which is still read")
-        for index, value in enumerate((*graph.op_inputs(op)[port + 1 :], None), port):
+        for index, value in enumerate((*op.inputs[port + 1 :], None), port):
             self.set_input(op, index, value)
         self._set(op, "num_inputs", op.num_inputs - 1)
         for index, value in enumerate(results[output:], output):
@@ -44,7 +44,7 @@ class BodyRewriter(Rewriter):
         self._set(body, "inputs", [*body.inputs[:port], *body.inputs[port + 1 :]])
         self._set(body, "outputs", [*body.outputs[:back], *body.outputs[back + 1 :]])
         for value in (last, given):
-            if value is not None and not value.graph.is_read(value):
+            if value is not None and not value.is_read:
                 self._remove_value(value)
 
     def inline_branch(self, op: Op, branch: Graph) -> None:
@@ -53,7 +53,6 @@ class BodyRewriter(Rewriter):
         The ops and tensors are the same as before, with their names unless others have these as well.
         Nothing may be quantized yet.
         """
-        graph = op.graph
         sources = {value: value.captured or value for value in branch.values()}
         moved: list[Op | Value] = [value for value, source in sources.items() if value is source]
         moved += branch.ops()
@@ -65,7 +64,7 @@ class BodyRewriter(Rewriter):
             self._move(node, op, sources)
         for source, sink, port in edges:
             self._connect(sources[source] if isinstance(source, Value) else source, sink, port)
-        for result, given in zip(graph.op_outputs(op), branch.outputs, strict=True):
+        for result, given in zip(op.outputs, branch.outputs, strict=True):
             if result is not None and given is not None:
                 self.give_result(result, sources[given])
         self.erase_op(op)
@@ -74,8 +73,8 @@ class BodyRewriter(Rewriter):
     def give_result(self, result: Value, given: Value) -> None:
         """Lets all that reads a result of an op with bodies read another tensor of its graph."""
         graph = result.graph
-        if graph.is_output(result):
-            if graph.producer(given) is None or graph.is_output(given):
+        if result.is_output:
+            if given.producer is None or given.is_output:
                 identity = self.add_value(graph, result.name)
                 self.add_op(graph, "Identity", [given], [identity])
                 given = identity
@@ -113,7 +112,7 @@ class BodyRewriter(Rewriter):
     def _copy_op(self, op: Op, target: Graph, twins: Mapping[Value, Value]) -> None:
         inputs, outputs = (
             [twins[value] if value is not None else None for value in values]
-            for values in (op.graph.op_inputs(op), op.graph.op_outputs(op))
+            for values in (op.inputs, op.outputs)
         )
         twin = self.add_op(target, op.op_type, inputs, outputs, domain=op.domain, name=op.name or None)
         twin.attributes, twin.overload = op.attributes, op.overload

@@ -16,6 +16,8 @@ code  meaning
 ====  ==================================================================
 """
 
+from collections.abc import Sequence
+
 
 class QcError(RuntimeError):
     """Base of all errors that are meant to be read by a user."""
@@ -81,6 +83,12 @@ def nearest(word: str, choices: "list[str]", cutoff: float = 0.5) -> str:
     if not close:
         return ""
     return f" (did you mean '{close[0]}'?)"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """``a, b and 3 more``: the first names, ``most`` at most, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def reason_of(error: Exception) -> str:

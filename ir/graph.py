@@ -2,8 +2,8 @@
 
 The edges are the only truth about what is connected: ``op -> value`` (definition) and ``value -> op``
 (use) carry the port number as their key. What a subgraph of an op captures is a use by that op; its key is
-the :func:`capture_port` of the captured value inside. Reading is done through :class:`Graph`; every change
-goes through :class:`qc.ir.rewriter.Rewriter`.
+the :func:`capture_port` of the captured value inside. Ops, values and graphs are read as they are; every
+change goes through :class:`qc.ir.rewriter.Rewriter`.
 """
 
 from __future__ import annotations
@@ -63,6 +63,51 @@ class Value:
     def is_float(self) -> bool:
         """Whether the element type is float32, float16 or bfloat16."""
         return self.original.type.elem_type in FLOAT_TYPES
+
+    @property
+    def producer(self) -> Op | None:
+        """The op that computes this; None for inputs, initializers and captured values."""
+        return next((self.graph._ops[op_id] for op_id in self.graph.nx.sources(self.id)), None)
+
+    @property
+    def uses(self) -> list[Use]:
+        """All readings by ops of this graph, ordered by op and port. Graph outputs are not among them."""
+        sinks, ops = self.graph.nx.sinks(self.id), self.graph._ops
+        users = sorted((ops[op_id] for op_id in sorted(sinks)), key=attrgetter("position"))
+        return [Use(op, port) for op in users for port in in_order(sinks[op.id])]
+
+    @property
+    def capturing(self) -> list[Op]:
+        """The ops that read this inside one of their subgraphs, in the order of :attr:`uses`."""
+        if not any(self.graph._ops[op_id].subgraphs for op_id in self.graph.nx.sinks(self.id)):
+            return []
+        return list(dict.fromkeys(use.op for use in self.uses if not isinstance(use.port, int)))
+
+    @property
+    def is_input(self) -> bool:
+        """Whether this is an input of its graph."""
+        return self in self.graph._input_set
+
+    @property
+    def is_output(self) -> bool:
+        """Whether this is an output of its graph."""
+        return self in self.graph._output_set
+
+    @property
+    def is_read(self) -> bool:
+        """Whether an op reads this or it is an output of its graph."""
+        return bool(self.graph.nx.sinks(self.id)) or self.is_output
+
+    @property
+    def is_read_once(self) -> bool:
+        """Whether one input of one op reads this, and nothing outside its graph does."""
+        sinks = self.graph.nx.sinks(self.id)
+        return len(sinks) == 1 and not self.is_output and all(len(one) == 1 for one in sinks.values())
+
+    @property
+    def only_use(self) -> Use | None:
+        """The use, if this :attr:`is_read_once`."""
+        return self.uses[0] if self.is_read_once else None
 
     def __repr__(self) -> str:
         return f"%{self.name}"
@@ -136,6 +181,35 @@ class Op:
             return [text.decode("utf-8", "replace") for text in value]
         return value
 
+    @property
+    def inputs(self) -> tuple[Value | None, ...]:
+        """The inputs by port; None for one that is left out. Captures are not among them."""
+        return self.graph._by_port(self.graph.nx.sources(self.id), self.num_inputs)
+
+    @property
+    def outputs(self) -> tuple[Value | None, ...]:
+        """The outputs by port; None for one that is left out."""
+        return self.graph._by_port(self.graph.nx.sinks(self.id), self.num_outputs)
+
+    @property
+    def captures(self) -> list[Value]:
+        """The values that the subgraphs capture from this graph, in the order of the captures."""
+        if not self.subgraphs:
+            return []
+        captures = {
+            port: self.graph._values[value_id]
+            for value_id, ports in self.graph.nx.sources(self.id).items()
+            for port in ports
+            if not isinstance(port, int)
+        }
+        return [captures[port] for port in sorted(captures)]
+
+    @property
+    def only_use(self) -> Use | None:
+        """The use of the first output, if that :attr:`Value.is_read_once`."""
+        first = self.outputs[0]
+        return first.only_use if first is not None else None
+
     def refers(self, name: str) -> bool:
         """Whether an attribute refers to one of the enclosing function."""
         return name in self.attributes and bool(self.attributes[name].ref_attr_name)
@@ -150,11 +224,11 @@ class Op:
         """How messages name this op: its name, or its type and first output when it has none."""
         if self.name:
             return f"{self.op_type} '{self.name}'"
-        first = next((value for value in self.graph.op_outputs(self) if value is not None), None)
+        first = next((value for value in self.outputs if value is not None), None)
         return f"{self.op_type} of '{first.name}'" if first is not None else self.op_type
 
     def __repr__(self) -> str:
-        return f"<{self.label if self.id in self.graph._ops else self.op_type}>"  # or erased
+        return f"<{self.label if self in self.graph else self.op_type}>"  # or erased
 
 
 class Use(NamedTuple):
@@ -170,6 +244,7 @@ class Graph:
     Attributes:
         epoch: how often the ops, values and edges of this graph have changed.
         regions: the regions by the ops that they claimed.
+        nx: the networkx graph of the ids, to be read only; :meth:`payload` tells what an id stands for.
     """
 
     def __init__(self, model: ModelContext, name: str, parent: Op | None = None) -> None:
@@ -179,7 +254,7 @@ class Graph:
         self.proto: onnx.GraphProto | onnx.FunctionProto | None = None
         self.epoch = 0
         self.regions: dict[Op, Region] = {}
-        self._nx = PortGraph()
+        self.nx = PortGraph()
         self._values: dict[int, Value] = {}
         self._ops: dict[int, Op] = {}
         self._inputs: tuple[Value, ...] = ()
@@ -187,17 +262,14 @@ class Graph:
         self._input_set: frozenset[Value] = frozenset()
         self._output_set: frozenset[Value | None] = frozenset()
 
-    # -- reading ------------------------------------------------------------------------------------
-
     @property
     def analyses(self) -> Analyses:
         """What was computed from the graphs of the model and still holds."""
         return self.model.analyses
 
-    @property
-    def nx(self) -> PortGraph:
-        """The networkx graph of the ids, to be read only; :meth:`payload` tells what an id stands for."""
-        return self._nx
+    def __contains__(self, node: Op | Value) -> bool:
+        """Whether an op or a value is in this graph, from which it may have been erased."""
+        return node.id in self.nx
 
     def payload(self, id: int) -> Op | Value:
         """The op or value of this graph with that id."""
@@ -232,14 +304,6 @@ class Graph:
         """All ops in topological order, as close to the model's order as the data flow allows."""
         return list(topological_order(self))
 
-    def op_inputs(self, op: Op) -> tuple[Value | None, ...]:
-        """The inputs by port; None for one that is left out. Captures are not among them."""
-        return self._by_port(self._nx.sources(op.id), op.num_inputs)
-
-    def op_outputs(self, op: Op) -> tuple[Value | None, ...]:
-        """The outputs by port; None for one that is left out."""
-        return self._by_port(self._nx.sinks(op.id), op.num_outputs)
-
     def _by_port(self, values: Mapping[int, Ports], count: int) -> tuple[Value | None, ...]:
         found: list[Value | None] = [None] * count
         for value_id, ports in values.items():
@@ -248,62 +312,9 @@ class Graph:
                     found[port] = self._values[value_id]
         return tuple(found)
 
-    def captures(self, op: Op) -> list[Value]:
-        """The values that the subgraphs of ``op`` capture from this graph, in the order of the captures."""
-        if not op.subgraphs:
-            return []
-        captures = {
-            port: self._values[value_id]
-            for value_id, ports in self._nx.sources(op.id).items()
-            for port in ports
-            if not isinstance(port, int)
-        }
-        return [captures[port] for port in sorted(captures)]
-
-    def producer(self, value: Value) -> Op | None:
-        """The op that computes ``value``; None for inputs, initializers and captured values."""
-        for op_id in self._nx.sources(value.id):
-            return self._ops[op_id]
-        return None
-
-    def uses(self, value: Value) -> list[Use]:
-        """All readings of ``value`` by ops, ordered by op and port. Graph outputs are not among them."""
-        sinks = self._nx.sinks(value.id)
-        users = sorted((self._ops[op_id] for op_id in sorted(sinks)), key=attrgetter("position"))
-        return [Use(op, port) for op in users for port in in_order(sinks[op.id])]
-
-    def capturing(self, value: Value) -> list[Op]:
-        """The ops that read ``value`` inside one of their subgraphs, in the order of :meth:`uses`."""
-        if not any(self._ops[op_id].subgraphs for op_id in self._nx.sinks(value.id)):
-            return []
-        return list(dict.fromkeys(use.op for use in self.uses(value) if not isinstance(use.port, int)))
-
-    def is_read(self, value: Value) -> bool:
-        """Whether an op reads ``value`` or it is an output of this graph."""
-        return bool(self._nx.sinks(value.id)) or self.is_output(value)
-
-    def is_read_once(self, value: Value) -> bool:
-        """Whether one input of one op reads ``value``, and nothing outside this graph does."""
-        sinks = self._nx.sinks(value.id)
-        return len(sinks) == 1 and not self.is_output(value) and all(len(one) == 1 for one in sinks.values())
-
-    def only_use(self, value: Value | None) -> Use | None:
-        """The use of ``value``, if it :meth:`is_read_once`; None for an output that is left out."""
-        return self.uses(value)[0] if value is not None and self.is_read_once(value) else None
-
-    def is_output(self, value: Value) -> bool:
-        return value in self._output_set
-
-    def is_input(self, value: Value) -> bool:
-        return value in self._input_set
-
     def value_named(self, name: str) -> Value | None:
         """The value of that name in this scope."""
         return next((value for value in self.values() if value.name == name), None)
-
-    def constant(self, value: Value | None) -> TensorRef | None:
-        """The data of ``value`` if it is an initializer (of this or an enclosing graph)."""
-        return value.original.const if value is not None else None
 
     def walk(self) -> Iterator[Graph]:
         """This graph and all graphs nested in it, outer before inner."""
@@ -316,29 +327,29 @@ class Graph:
     # -- changing: for the lifter and the Rewriter only ------------------------------------------------
 
     def _add_node(self, payload: Op | Value) -> None:
-        self._nx.add_node(payload.id)
+        self.nx.add_node(payload.id)
         kept: dict[int, Any] = self._ops if isinstance(payload, Op) else self._values
         kept[payload.id] = payload
         self.epoch += 1
 
     def _remove_node(self, payload: Op | Value) -> None:
-        self._nx.remove_node(payload.id)
+        self.nx.remove_node(payload.id)
         kept: dict[int, Any] = self._ops if isinstance(payload, Op) else self._values
         del kept[payload.id]
         self.epoch += 1
 
     def _connect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
-        self._nx.add_edge(source.id, sink.id, port)
+        self.nx.add_edge(source.id, sink.id, port)
         self.epoch += 1
 
     def _disconnect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
-        self._nx.remove_edge(source.id, sink.id, port)
+        self.nx.remove_edge(source.id, sink.id, port)
         self.epoch += 1
 
     def _redirect(self, uses: Iterable[Use], old: Value, new: Value) -> None:
         for op, port in uses:
-            self._nx.add_edge(new.id, op.id, port)
-            self._nx.remove_edge(old.id, op.id, port)
+            self.nx.add_edge(new.id, op.id, port)
+            self.nx.remove_edge(old.id, op.id, port)
         self.epoch += 1
 
 
@@ -380,8 +391,8 @@ class Region:
 
     def is_inner(self, value: Value) -> bool:
         """Whether ``value`` has its producer and all its users inside, so that nothing outside can see it."""
-        is_outer = value.graph.producer(value) not in self.ops or value.graph.is_output(value)
-        return not is_outer and all(use.op in self.ops for use in value.graph.uses(value))
+        is_outer = value.producer not in self.ops or value.is_output
+        return not is_outer and all(use.op in self.ops for use in value.uses)
 
     def __str__(self) -> str:
         return f"{self.name} ({len(self.ops)} ops ending in {self.root.label})"

@@ -376,7 +376,7 @@ class QuantTable:
 def _aliases(value: Value) -> Iterator[Value]:
     """A tensor, and what captures it in bodies."""
     yield value
-    for op in value.graph.capturing(value):
+    for op in value.capturing:
         for body in op.subgraphs.values():
             for inner in body.values():
                 if inner.captured is value:

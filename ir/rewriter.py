@@ -44,7 +44,7 @@ class Rewriter:
         label = subject.label if isinstance(subject, Op) else f"'{subject.name}'"
         reason = f"{rule}: {detail}" if detail else rule
         with transaction.action(Remark(REWRITE, subject, label, reason)) as remark:
-            anchor = subject if isinstance(subject, Op) else subject.graph.producer(subject)
+            anchor = subject if isinstance(subject, Op) else subject.producer
             transaction.rewrite = Rewrite(remark, anchor)
             try:
                 yield remark
@@ -120,7 +120,7 @@ class Rewriter:
         }
         op.num_inputs, op.num_outputs = len(inputs), len(outputs)
         rewrite = self._transaction.rewrite
-        producers = map(graph.producer, filter(None, inputs))
+        producers = (value.producer for value in inputs if value is not None)
         anchor = (rewrite.anchor if rewrite else None) or next(filter(None, producers), None)
         op.position = (*(anchor.position if anchor else (-1,)), op.id)
         if rewrite is not None:
@@ -143,10 +143,9 @@ class Rewriter:
 
     def set_input(self, op: Op, port: int, value: Value | None) -> None:
         """Makes ``value`` the input ``port`` of ``op``; None leaves the input out."""
-        graph = op.graph
         if port >= op.num_inputs:
             self._set(op, "num_inputs", port + 1)
-        old = graph.op_inputs(op)[port]
+        old = op.inputs[port]
         if old is not None:
             self._disconnect(old, op, port)
         if value is not None:
@@ -173,7 +172,7 @@ class Rewriter:
         if new is old:
             return
         graph, quant = old.graph, self.model.quant
-        uses = [use for use in graph.uses(old) if where is None or where(use)]
+        uses = [use for use in old.uses if where is None or where(use)]
         redirect = graph._redirect
         self._transaction.change(_STRUCTURE, (redirect, uses, old, new), (redirect, uses, new, old))
         self._replace(old, new)
@@ -185,7 +184,7 @@ class Rewriter:
             for inner in (value for nested in op.subgraphs.values() for value in nested.values()):
                 if capture_port(inner) in captures:
                     self._set(inner, "captured", new)
-        if outputs and graph.is_output(old) and not graph.is_input(old):
+        if outputs and old.is_output and not old.is_input:
             self._set(graph, "outputs", [new if output is old else output for output in graph.outputs])
             self.swap_names(old, new)
         if captures:
@@ -214,7 +213,7 @@ class Rewriter:
 
     def _unhide(self, value: Value) -> None:
         """Renames the values of subgraphs that have the name of ``value`` where it is captured."""
-        for op in value.graph.capturing(value):
+        for op in value.capturing:
             for graph in (inner for nested in op.subgraphs.values() for inner in nested.walk()):
                 values = graph.values()
                 if any(other.original is value.original for other in values):
@@ -231,15 +230,15 @@ class Rewriter:
             ValueError: an output is still read or is a graph output.
         """
         graph = op.graph
-        inputs = [*graph.op_inputs(op), *graph.captures(op)]
-        for value in graph.op_outputs(op):
-            if value is not None and (graph.uses(value) or graph.is_output(value)):
+        inputs = [*op.inputs, *op.captures]
+        for value in op.outputs:
+            if value is not None and (value.uses or value.is_output):
                 raise ValueError(f"{op.label} cannot be erased: '{value.name}' is still read")
         self._remove_quantizers(op)
         for inner in (inner for body in op.subgraphs.values() for inner in body.walk()):
             for value in inner.values():
                 self._remove_quantizers(value)
-        for port, value in enumerate(graph.op_outputs(op)):
+        for port, value in enumerate(op.outputs):
             if value is not None:
                 self._disconnect(op, value, port)
                 self._remove_value(value)
@@ -260,7 +259,7 @@ class Rewriter:
             outer, owner = current.captured, current.graph.parent
             if outer is not None and owner is not None:
                 self._disconnect(outer, owner, capture_port(current))
-            elif current.graph.is_input(current):
+            elif current.is_input:
                 self.fix_default(current)
             self._remove_value(current)
             current = outer
@@ -270,19 +269,19 @@ class Rewriter:
         pending = [value]
         while pending:
             one = pending.pop()
-            if one is None or one.id not in one.graph.nx or one.graph.is_read(one):
+            if one is None or one not in one.graph or one.is_read:
                 continue
-            graph, producer = one.graph, one.graph.producer(one)
+            producer = one.producer
             if producer is None:
                 self.drop_unread(one)
-            elif not any(made is not None and graph.is_read(made) for made in graph.op_outputs(producer)):
-                pending += graph.op_inputs(producer)
+            elif not any(made is not None and made.is_read for made in producer.outputs):
+                pending += producer.inputs
                 self.erase_op(producer)
 
     def _is_unread(self, value: Value) -> bool:
         graph = value.graph
-        droppable = value.id in graph.nx and (value.const is not None or value.captured is not None)
-        return droppable and not graph.is_read(value)
+        droppable = value in graph and (value.const is not None or value.captured is not None)
+        return droppable and not value.is_read
 
     def _remove_value(self, value: Value) -> None:
         graph = value.graph
@@ -303,7 +302,7 @@ class Rewriter:
 
     def set_type_of_op(self, op: Op, op_type: str, domain: str = "") -> None:
         """Makes an op one of another operator; results and attributes stay, and the inputs that are there."""
-        ports = (port for port, value in enumerate(op.graph.op_inputs(op), 1) if value is not None)
+        ports = (port for port, value in enumerate(op.inputs, 1) if value is not None)
         for field, found in (("op_type", op_type), ("domain", domain), ("num_inputs", max(ports, default=0))):
             self._set(op, field, found)
 

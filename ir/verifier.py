@@ -80,35 +80,35 @@ def _structure_problems(graph: Graph) -> Iterator[str]:
         sources = producers + (id(value) in given or value.const is not None) + (value.captured is not None)
         if sources > 1:
             yield f"'{value.name}' is defined {sources} times in graph '{graph.name}'"
-        if sources == 0 and graph.is_read(value):
-            uses = graph.uses(value)
+        if sources == 0 and value.is_read:
+            uses = value.uses
             who = uses[0].op.label if uses else "a graph output"
             yield f"{who} reads '{value.name}', which nothing defines"
     for op in graph.ops():
-        yield from _op_problems(graph, op)
+        yield from _op_problems(op)
     if graph.parent is not None:
         yield from _capture_problems(graph, graph.parent)
 
 
-def _op_problems(graph: Graph, op: Op) -> Iterator[str]:
-    ports = [port for edges in graph.nx.sources(op.id).values() for port in edges]
+def _op_problems(op: Op) -> Iterator[str]:
+    ports = [port for edges in op.graph.nx.sources(op.id).values() for port in edges]
     if len(set(ports)) < len(ports):
         repeated = next(port for port, count in Counter(ports).items() if count > 1)
         yield f"input {repeated} of {op.label} is connected more than once"
     others = [port for port in ports if not isinstance(port, int) or port >= op.num_inputs]
     if not others:
         return
-    yield from _unused_captures(graph, op)
+    yield from _unused_captures(op)
     if any(isinstance(port, int) for port in others):
         yield f"{op.label} has an input beyond its {op.num_inputs}"
 
 
-def _unused_captures(graph: Graph, op: Op) -> Iterator[str]:
+def _unused_captures(op: Op) -> Iterator[str]:
     inside = (value for body in op.subgraphs.values() for value in body.values())
     captured = {capture_port(value) for value in inside if value.captured is not None}
-    for source, edges in graph.nx.sources(op.id).items():
+    for source, edges in op.graph.nx.sources(op.id).items():
         if any(not isinstance(port, int) and port not in captured for port in edges):
-            yield f"{op.label} reads '{graph.payload(source).name}', which its subgraphs do not capture"
+            yield f"{op.label} reads '{op.graph.payload(source).name}', which its subgraphs do not capture"
 
 
 def _capture_problems(graph: Graph, owner: Op) -> Iterator[str]:
@@ -159,7 +159,7 @@ def _region_problems(model: Model) -> Iterator[str]:
     claimed: dict[int, str] = {}
     for region in model.regions:
         for op in region.ops:
-            if op.id not in region.graph.nx:
+            if op not in region.graph:
                 yield f"region {region.name} holds {op.op_type} '{op.name}', which is no longer in the graph"
             elif op.id in claimed:
                 yield f"{op.label} belongs to both {claimed[op.id]} and {region.name}"
@@ -169,7 +169,7 @@ def _region_problems(model: Model) -> Iterator[str]:
 def _quantizer_problems(model: Model) -> Iterator[str]:
     graphs = set(model.graphs())
     for site in model.quant.sites():
-        if site.value.graph not in graphs or site.value.id not in site.value.graph.nx:
+        if site.value.graph not in graphs or site.value not in site.value.graph:
             yield f"a quantizer sits on '{site.value.name}', which is no longer in the graph"
             continue
         if site.op is not None and not _reads(site.op, site.port, site.value):
@@ -197,4 +197,4 @@ def _encoding_problems(value: Value, encoding: Encoding) -> Iterator[str]:
 
 
 def _reads(op: Op, port: Port | None, value: Value) -> bool:
-    return op.id in op.graph.nx and port is not None and op.graph.nx.has_edge(value.id, op.id, key=port)
+    return op in op.graph and port is not None and op.graph.nx.has_edge(value.id, op.id, key=port)

@@ -185,7 +185,7 @@ class _Conformance:
 
     def _weight_format(self, op: Op) -> Format | None:
         port = weight_port(op)
-        weight = op.graph.op_inputs(op)[port] if port is not None else None
+        weight = op.inputs[port] if port is not None else None
         held = self._quant.of_use(weight, op, port) if weight is not None and port is not None else None
         return held.spec.format if held is not None else None
 
@@ -240,7 +240,7 @@ class _Conformance:
         return seen.takes(str(data), weight_form(weight.spec.format, weight.spec.granularity))
 
     def _data_format(self, op: Op) -> Format | None:
-        data = op.graph.op_inputs(op)[0]
+        data = op.inputs[0]
         held = self._quant.of_use(data, op, 0) if data is not None else None
         return held.spec.format if held is not None else None
 
@@ -267,7 +267,7 @@ class _Conformance:
 
     def _multiplied(self, op: Op, weight: Value, quantizer: Quantizer) -> Iterator[Violation]:
         """Whether what is multiplied with a weight for float data is float."""
-        data = op.graph.op_inputs(op)[0]
+        data = op.inputs[0]
         if data is not None and self._quant.of_use(data, op, 0) is not None:
             taken = f"{self._target.name} multiplies with float data only"
             text = f"the weight '{weight.name}' is {quantizer.spec.format}, which {taken}"
@@ -347,13 +347,13 @@ class _Conformance:
             yield Violation(unit.root, "shared grid", "not all that it joins and its result have one grid")
 
     def _moved(self, op: Op) -> Iterator[Violation]:
-        source = op.graph.op_inputs(op)[0]
+        source = op.inputs[0]
         before = self._quant.of_use(source, op, 0) if source is not None else None
-        for value in op.graph.op_outputs(op):
+        for value in op.outputs:
             after = self._quant.of_value(value) if value is not None and is_plain_float(value) else None
             if before is None or after is None or before.encoding is None or after.encoding is None:
                 continue
-            joined = value is not None and all(joins_grids(use.op) for use in op.graph.uses(value))
+            joined = value is not None and all(joins_grids(use.op) for use in value.uses)
             if joined and not self._target.lowering.rounds_moved:
                 continue  # the pair stands for the join, as none does for what is moved
             if value is not None and not before.encoding.equals(after.encoding):
@@ -382,8 +382,8 @@ def _fits(rule: FormatRule, weight: Value, quantizer: Quantizer) -> bool:
 
 def _is_stored_for(op_type: str, value: Value) -> bool:
     """Whether it is what an op of that type makes of a constant."""
-    producer = value.graph.producer(value)
-    read = value.graph.op_inputs(producer) if producer is not None and producer.is_type(op_type) else ()
+    producer = value.producer
+    read = producer.inputs if producer is not None and producer.is_type(op_type) else ()
     return bool(read) and fixed_constant(read[0]) is not None
 
 

@@ -177,7 +177,7 @@ def _used_outside(failure: FailedTry, view: View) -> _Words:
     assert value is not None
     what = "is an output of the graph"
     if isinstance(user, Op):
-        inside = all(each is not value for each in view.graph.op_inputs(user))
+        inside = all(each is not value for each in user.inputs)
         what = f"is also read by {'a subgraph of ' if inside else ''}{user.label}"
     producer = view.producer[value]
     made = f" (made by {_called(producer)})" if producer is not None else ""

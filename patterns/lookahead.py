@@ -52,8 +52,7 @@ class View:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.inputs = Facts(self._present_inputs)
-        self.producer: Facts[Value | None, Op | None] = Facts(graph.producer)  # type: ignore[arg-type]
-        self.producer[None] = None
+        self.producer: Facts[Value | None, Op | None] = Facts(lambda value: value.producer if value else None)
         self.users = Facts(self._users)
         self.constant = Facts(constant_data)
         self.attribute = Facts(self._attribute)
@@ -64,20 +63,20 @@ class View:
         return {op: index for index, op in enumerate(self.graph.ops())}
 
     def _present_inputs(self, op: Op) -> Operands:
-        found = self.graph.op_inputs(op)
+        found = op.inputs
         while found and found[-1] is None:
             found = found[:-1]
         return found
 
     def _users(self, value: Value) -> tuple[Op, ...]:
-        return tuple(dict.fromkeys([use.op for use in self.graph.uses(value)]))
+        return tuple(dict.fromkeys([use.op for use in value.uses]))
 
     def _attribute(self, key: tuple[Op, str]) -> Any:
         return attribute_of(*key, self.inputs[key[0]])
 
     def first_output(self, op: Op) -> Value | None:
         """The first output that is not left out."""
-        return next((value for value in self.graph.op_outputs(op) if value is not None), None)
+        return next((value for value in op.outputs if value is not None), None)
 
     def has_attribute(self, op: Op, name: str, expected: AttributeTest) -> bool:
         """Whether an attribute has a given value."""
@@ -127,7 +126,7 @@ class Lookahead(View):
         states = tuple([self.state[value] for value in self.inputs[op]])
         kind = (op.domain, op.op_type)
         facts = tuple([self._holds(op, test) for test in self.automaton.tests.get(kind, ())])
-        for index, value in enumerate(self.graph.op_outputs(op)):
+        for index, value in enumerate(op.outputs):
             if value is None:
                 continue
             self.producer[value] = op

@@ -33,7 +33,7 @@ def match_at(pattern: AnyPattern, op: Op) -> Match | Mismatch:
     """
     finder = Finder(View(op.graph))
     failures: list[FailedTry] = []
-    for result in op.graph.op_outputs(op):
+    for result in op.outputs:
         match = next(finder.matches(pattern, result, failures), None) if result is not None else None
         if match is not None:
             return match
@@ -43,7 +43,7 @@ def match_at(pattern: AnyPattern, op: Op) -> Match | Mismatch:
 def matches_at(pattern: AnyPattern, op: Op) -> Iterator[Match]:
     """All distinct matches (by ops, captures, attributes and choices) whose result is computed by ``op``."""
     finder = Finder(View(op.graph))
-    for result in op.graph.op_outputs(op):
+    for result in op.outputs:
         if result is not None:
             yield from finder.matches(pattern, result)
 
@@ -209,7 +209,7 @@ class Matcher:
     def _candidates(self) -> Iterator[_Candidate]:
         """The values that a form can have as result, each with the most ops of such a match."""
         known: dict[State, list[int]] = {}
-        outputs = (value for op in self.view.graph.ops() for value in self.view.graph.op_outputs(op))
+        outputs = (value for op in self.view.graph.ops() for value in op.outputs)
         for place, result in enumerate(value for value in outputs if value is not None):
             state = self.view.state[result]
             if state not in known:

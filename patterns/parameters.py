@@ -37,7 +37,7 @@ def parameter_port(op: Op, name: str) -> int | None:
 def rank_of(op: Op, inputs: Inputs) -> int | None:
     """The rank that the axes of ``op`` refer to, as far as it is known."""
     counts_output = op.is_type("Unsqueeze", "OneHot")
-    first = op.graph.op_outputs(op)[0] if counts_output else (inputs[0] if inputs else None)
+    first = op.outputs[0] if counts_output else (inputs[0] if inputs else None)
     return first.type.rank if first is not None else None
 
 

@@ -59,7 +59,7 @@ def candidates(graph: Graph, result: Pattern, bound: Mapping[Pattern, Value]) ->
         else:
             ways = [values for child in element.children if (values := reached[child]) is not None]
             nearest = min(ways, key=lambda values: _use_count(graph, values), default=None)
-            reached[element] = None if nearest is None else list(_above(graph, element, nearest))
+            reached[element] = None if nearest is None else list(_above(element, nearest))
     return list(dict.fromkeys(reached[result] or ()))
 
 
@@ -69,28 +69,26 @@ def _joined(options: list[list[Value] | None]) -> list[Value] | None:
     return [value for values in known for value in values] if len(known) == len(options) else None
 
 
-def _above(graph: Graph, element: Pattern, values: list[Value]) -> Iterator[Value]:
+def _above(element: Pattern, values: list[Value]) -> Iterator[Value]:
     """The values that ``element`` can be if one of its parts is one of ``values``."""
     for value in values:
         if isinstance(element, Output):
-            producer = graph.producer(value)
-            outputs = graph.op_outputs(producer) if producer is not None else ()
+            producer = value.producer
+            outputs = producer.outputs if producer is not None else ()
             made = outputs[element.index] if element.index < len(outputs) else None
             if made is not None:
                 yield made
         elif isinstance(element, OpPattern):
-            for user in dict.fromkeys(use.op for use in graph.uses(value)):
+            for user in dict.fromkeys(use.op for use in value.uses):
                 if user.domain == element.domain and user.op_type in element.op_types:
-                    yield from [output for output in graph.op_outputs(user) if output is not None][:1]
+                    yield from [output for output in user.outputs if output is not None][:1]
 
 
 def _use_count(graph: Graph, values: list[Value]) -> int:
     return sum(len(graph.nx.sinks(value.id)) for value in values)
 
 
-def has_detour(
-    graph: Graph, shown: Iterable[Value | None], ops: frozenset[Op], position: Mapping[Op, int]
-) -> bool:
+def has_detour(shown: Iterable[Value | None], ops: frozenset[Op], position: Mapping[Op, int]) -> bool:
     """Whether a way leads out of the ops and back in, so that they cannot run as one.
 
     Args:
@@ -100,9 +98,7 @@ def has_detour(
         position: the place of every op in the topological order.
     """
     last = max(position[op] for op in ops)
-    pending = [
-        use.op for value in shown if value is not None for use in graph.uses(value) if use.op not in ops
-    ]
+    pending = [use.op for value in shown if value is not None for use in value.uses if use.op not in ops]
     seen: set[Op] = set()
     while pending:
         op = pending.pop()
@@ -110,6 +106,6 @@ def has_detour(
             return True
         if op not in seen and position[op] < last:
             seen.add(op)
-            made = (value for value in graph.op_outputs(op) if value is not None)
-            pending.extend(use.op for value in made for use in graph.uses(value))
+            made = (value for value in op.outputs if value is not None)
+            pending.extend(use.op for value in made for use in value.uses)
     return False

@@ -158,7 +158,7 @@ class Search:
 
     def _output(self, place: _Place, element: Output, bound: Bindings) -> Iterator[Solution]:
         producer = self._view.producer[place.value]
-        outputs = self._graph.op_outputs(producer) if producer is not None else ()
+        outputs = producer.outputs if producer is not None else ()
         if element.index >= len(outputs) or outputs[element.index] is not place.value:
             place.attempt.inherit(self._refused(Reason.WRONG_OUTPUT, place.node, place.value, element.index))
             return
@@ -294,19 +294,19 @@ class Search:
 
     def _exposed(self, solution: Solution) -> FailedTry | None:
         """What is wrong if a value made inside, other than the results, is seen outside."""
-        graph, root = self._graph, self._view.producer[self._result]
+        root = self._view.producer[self._result]
         others = self._pattern.further_results(solution.bindings)
         element, choices = self._pattern.root.element, self._pattern.taken_options(solution.bindings)
         for op in sorted(solution.ops, key=lambda op: op.id):
-            for value in graph.op_outputs(op) if op is not root else ():
+            for value in op.outputs if op is not root else ():
                 if value is None or value in others:
                     continue
                 users = self._view.users[value]
                 user = next((each for each in users if each not in solution.ops), None)
-                if user is not None or graph.is_output(value):
+                if user is not None or value.is_output:
                     seen = (solution.ops, Reason.USED_OUTSIDE, element, value, (user,))
                     return FailedTry(*seen, choices=choices)
-        shown = [*(graph.op_outputs(root) if root is not None else ()), *others]
-        if others and has_detour(graph, shown, solution.ops, self._view.positions):
+        shown = [*(root.outputs if root is not None else ()), *others]
+        if others and has_detour(shown, solution.ops, self._view.positions):
             return FailedTry(solution.ops, Reason.DETOUR, element, self._result, choices=choices)
         return None

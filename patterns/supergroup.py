@@ -127,10 +127,10 @@ class Match:
         parameters = {*self.captures.values()} - {self.captures.get(name) for name in names}
         found: dict[Value, None] = {}
         for op in self.ops:
-            for value in self.graph.op_inputs(op):
+            for value in op.inputs:
                 if value is not None and value not in parameters and constant_data(value) is not None:
                     found[value] = None
-            for value in self.graph.op_outputs(op) if op is not self.root else ():
+            for value in op.outputs if op is not self.root else ():
                 if value is not None and value not in self.results:
                     found[value] = None
         return tuple(found)

@@ -183,25 +183,25 @@ def coverage_of(
             if value in quantizers:
                 formats[str(quantizers[value].spec)] += 1
             elif value in read and value.is_float:
-                if _is_inner(graph, value):
+                if _is_inner(value):
                     inner += 1
                 else:
-                    reason = _dynamic_reason(graph, value, dynamic) or model.quant.why_not(value) or NO_REASON
+                    reason = _dynamic_reason(value, dynamic) or model.quant.why_not(value) or NO_REASON
                     unquantized.append(UnquantizedTensor(names.get(value, value.name), reason))
     ops, multiplied = _op_coverage(model, chosen, dynamic)
     activations = sum(constant_data(value) is None for value in quantizers)
     return Coverage(dict(sorted(formats.items())), tuple(unquantized), inner, ops, multiplied, activations)
 
 
-def _dynamic_reason(graph: Graph, value: Value, dynamic: Collection[str]) -> str:
+def _dynamic_reason(value: Value, dynamic: Collection[str]) -> str:
     """Why a tensor is float that a product makes, or reads, which quantizes its data; empty for others."""
-    producer = graph.producer(value)
+    producer = value.producer
     if producer is not None:
         is_made = producer.label in dynamic
         return (
             f"{producer.label} quantizes its data in every run, and gives a float result" if is_made else ""
         )
-    readers = [use.op.label for use in graph.uses(value) if use.port == 0 and use.op.label in dynamic]
+    readers = [use.op.label for use in value.uses if use.port == 0 and use.op.label in dynamic]
     return f"{readers[0]} quantizes it in every run" if readers else ""
 
 
@@ -229,8 +229,8 @@ def _op_coverage(
     for graph in model.graphs():
         repeated = repetitions(graph)
         for op in graph.ops():
-            if reads_float_data(model, graph, op):
-                reads = _float_reads(model, graph, op)
+            if reads_float_data(model, op):
+                reads = _float_reads(model, op)
                 kind = "float"
                 if op.label in dynamic:
                     kind = "dynamic"
@@ -245,17 +245,17 @@ def _op_coverage(
     return counts, Multiplied(work["quantized"], work["weights"], work.total(), work["dynamic"])
 
 
-def reads_float_data(model: Model, graph: Graph, op: Op) -> bool:
+def reads_float_data(model: Model, op: Op) -> bool:
     """Whether an op counts: it computes on float data from outside its region, quantized or not.
 
     What depends on constants alone does not: runtimes compute it once, when they open the model.
     """
-    counts = not op.is_type(*CONTROL_FLOW) and not reads_shape_only(op) and op not in constant_ops(graph)
-    return counts and bool(_float_reads(model, graph, op))
+    counts = not op.is_type(*CONTROL_FLOW) and not reads_shape_only(op) and op not in constant_ops(op.graph)
+    return counts and bool(_float_reads(model, op))
 
 
 def _has_quantized_weights(model: Model, op: Op) -> bool:
-    read = [(op.graph.op_inputs(op)[port], port) for port in weight_ports(op)]
+    read = [(op.inputs[port], port) for port in weight_ports(op)]
     held = [value is not None and _is_quantized(model, value, op, port) for value, port in read]
     return bool(held) and all(held)
 
@@ -264,11 +264,11 @@ def multiplied_by(op: Op) -> int:
     """How often an op multiplies, as estimated from shapes; 0 for ops that sum no products."""
     if not is_product(op.op_type, op.domain):
         return 0
-    read, made = [*map(_shape, op.graph.op_inputs(op))], [*map(_shape, op.graph.op_outputs(op))]
+    read, made = [*map(_shape, op.inputs)], [*map(_shape, op.outputs)]
     found = multiplications(op.op_type, op.domain, products.Shapes(read, made[0], op.attribute))
     if found is not None:
         return found
-    weights = (value for value in op.graph.op_inputs(op) if value is not None and constant_data(value))
+    weights = (value for value in op.inputs if value is not None and constant_data(value))
     return sum(prod(_shape(value) or ()) for value in weights if value.is_float)
 
 
@@ -283,7 +283,7 @@ def repetitions(graph: Graph) -> int:
     owner = graph.parent
     if owner is None:
         return 1
-    read = owner.graph.op_inputs(owner)
+    read = owner.inputs
     data = constant_data(read[0]) if owner.is_type("Loop") and read[0] is not None else None
     limit = int(data.numpy().item()) if data is not None else None
     axis = owner.attribute("scan_input_axes", [0])[-1]
@@ -302,27 +302,27 @@ def _read_as_data(model: Model) -> set[Value]:
     """The originals of all values that an op reads as data, in whatever graph, or a graph gives back."""
     found = {value.original for graph in model.graphs() for value in graph.outputs if value is not None}
     for op in model.ops():
-        for port, value in enumerate(op.graph.op_inputs(op)):
+        for port, value in enumerate(op.inputs):
             if value is not None and not is_parameter(op, port):
                 found.add(value.original)
     return found
 
 
-def _is_inner(graph: Graph, value: Value) -> bool:
-    producer = graph.producer(value)
+def _is_inner(value: Value) -> bool:
+    producer = value.producer
     if producer is None:
-        readers = {op.region for op, _ in graph.uses(value)}
+        readers = {op.region for op, _ in value.uses}
         return value.const is not None and None not in readers
     region = producer.region
     return region is not None and region.is_inner(value)
 
 
-def _float_reads(model: Model, graph: Graph, op: Op) -> list[tuple[Value, bool]]:
+def _float_reads(model: Model, op: Op) -> list[tuple[Value, bool]]:
     """The float data inputs of ``op`` from outside its region, each with whether it is quantized."""
     region = op.region
     return [
         (value, _is_quantized(model, value, op, port))
-        for port, value in enumerate(graph.op_inputs(op))
+        for port, value in enumerate(op.inputs)
         if value is not None
         and value.is_float
         and not is_parameter(op, port)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from qc.ir.errors import UsageError, nearest
-from qc.ir.graph import Graph, Op
+from qc.ir.graph import Op
 from qc.ir.model import Model
 from qc.passes.framework.target import Target
 from qc.patterns import (
@@ -83,12 +83,11 @@ def op_named(model: Model, name: str) -> Op:
     """
     by_output: dict[str, Op] = {}
     by_name: dict[str, Op] = {}
-    for graph in model.graphs():
-        for op in graph.ops():
-            by_name.setdefault(op.name, op)
-            for value in graph.op_outputs(op):
-                if value is not None:
-                    by_output.setdefault(value.name, op)
+    for op in model.ops():
+        by_name.setdefault(op.name, op)
+        for value in op.outputs:
+            if value is not None:
+                by_output.setdefault(value.name, op)
     found = by_name.get(name) if name else None
     found = found or by_output.get(name)
     if found is None:
@@ -102,7 +101,7 @@ def _at(op: Op, groups: Sequence[Supergroup]) -> Explanation:
     matcher = Matcher(op.graph, groups)
     matches = tuple(match for match in matcher.find_all() if op in match.ops)
     attempts = []
-    for root in _downstream(op.graph, op) if not matches else ():
+    for root in _downstream(op) if not matches else ():
         for group in groups:
             answer = match_at(group, root)
             if isinstance(answer, Mismatch) and (root is op or op in answer.ops):
@@ -110,14 +109,14 @@ def _at(op: Op, groups: Sequence[Supergroup]) -> Explanation:
     return Explanation(tuple(groups), matches, _best_first(attempts))
 
 
-def _downstream(graph: Graph, start: Op) -> Iterator[Op]:
+def _downstream(start: Op) -> Iterator[Op]:
     """An op and those that its results lead to, the nearest first."""
     seen = {start: None}
     pending = [start]
     for op in pending:
         yield op
-        for value in graph.op_outputs(op):
-            for use in graph.uses(value) if value is not None else ():
+        for value in op.outputs:
+            for use in value.uses if value is not None else ():
                 if use.op not in seen and len(seen) < _MOST_DOWNSTREAM:
                     seen[use.op] = None
                     pending.append(use.op)

@@ -89,7 +89,7 @@ def _grids(ir: Model, value: Value) -> list[Encoding]:
     """The grids that a value is rounded to, by quantizers or by ops."""
     reader = QdqReader()
     found = [held.encoding for held in ir.quant.quantizers_on(value)]
-    for op, port in value.graph.uses(value):
+    for op, port in value.uses:
         if port == 0 and is_qdq(op, "QuantizeLinear"):
             found.append(reader.encoding(op))
         elif port == 0 and (read := reader.quantization(op)) is not None and read[0] is value:

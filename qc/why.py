@@ -78,7 +78,7 @@ def _successor(model: Model, removed: str) -> Value | None:
     """What is read in place of a removed value; it may itself have been replaced again and again."""
     seen = set()
     value = model.journal.successors.get(removed)
-    while value is not None and value.id not in value.graph.nx and value not in seen:
+    while value is not None and value not in value.graph and value not in seen:
         seen.add(value)
         value = model.journal.successors.get(value.name)
     return None if value in seen else value
@@ -95,7 +95,7 @@ def _remarks(model: Model, values: tuple[Value, ...]) -> Iterator[Remark]:
 def _parts(value: Value) -> Iterator[Value | Op]:
     """The value, the op that makes it, and that of its region whose result it is."""
     yield value
-    producer = value.graph.producer(value)
+    producer = value.producer
     if producer is not None:
         yield producer
         region = producer.region

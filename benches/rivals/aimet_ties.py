@@ -24,7 +24,7 @@ def defects_of(model: Model) -> dict[str, str]:
 
     Of results that nobody reads AIMET leaves some out, and nothing depends on them.
     """
-    found = {value.name: "unread" for value in model.graph.values() if not model.graph.is_read(value)}
+    found = {value.name: "unread" for value in model.graph.values() if not value.is_read}
     for remark in model.journal.remarks:
         names = _DEFECT.findall(remark.reason)
         if names and remark.about.name not in found:

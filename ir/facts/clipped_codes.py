@@ -71,7 +71,7 @@ def code_clip(op: Op | None) -> CodeClip | None:
     """How an op limits codes; None if it does something else."""
     if op is None or not op.is_type("Clip") or op.num_inputs != 3:
         return None
-    (source, *limits), (result,) = op.graph.op_inputs(op), op.graph.op_outputs(op)
+    (source, *limits), (result,) = op.inputs, op.outputs
     low, high = map(constant_numbers, limits)
     if source is None or result is None or low is None or high is None:
         return None
@@ -83,11 +83,11 @@ def code_clip(op: Op | None) -> CodeClip | None:
 def readers_of_codes(codes: Value) -> tuple[list[CodeClip], list[Op]]:
     """The Clips that limit codes, and the other ops that read these or what the Clips make."""
     clips, others = [], []
-    for op, _ in codes.graph.uses(codes):
+    for op, _ in codes.uses:
         clip = code_clip(op)
-        if clip is not None and not op.graph.is_output(clip.result):
+        if clip is not None and not clip.result.is_output:
             clips.append(clip)
-            others += [use.op for use in op.graph.uses(clip.result)]
+            others += [use.op for use in clip.result.uses]
         else:
             others.append(op)
     return clips, others

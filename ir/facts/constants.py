@@ -24,7 +24,12 @@ FREE_INITIALIZERS = 4
 def is_default(value: Value) -> bool:
     """Whether a constant is the default of an input, which a caller may override by feeding it."""
     graph = value.graph
-    return graph.is_input(value) and graph.model.origin.ir_version >= FREE_INITIALIZERS
+    return value.is_input and graph.model.origin.ir_version >= FREE_INITIALIZERS
+
+
+def initializer(value: Value | None) -> TensorRef | None:
+    """The data of an initializer, of this or an enclosing graph; None for what is computed, or left out."""
+    return value.original.const if value is not None else None
 
 
 def constant_data(value: Value) -> TensorRef | None:
@@ -32,7 +37,7 @@ def constant_data(value: Value) -> TensorRef | None:
     value = value.original
     if value.const is not None:
         return value.const
-    producer = value.graph.producer(value)
+    producer = value.producer
     return constant_op_data(producer) if producer is not None else None
 
 

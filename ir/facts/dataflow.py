@@ -30,10 +30,10 @@ def data_values(graph: Graph) -> frozenset[Value]:
     scopes = scopes_of(graph)
     data = {value for inner in scopes.graphs for value in inner.inputs if value.const is None}
     for op in scopes.ops:
-        read = [*op.graph.op_inputs(op), *(value for body in op.subgraphs.values() for value in body.outputs)]
+        read = [*op.inputs, *(value for body in op.subgraphs.values() for value in body.outputs)]
         depends = any(value is not None and value.original in data for value in read)
         if depends and not reads_shape_only(op):
-            data.update(value for value in op.graph.op_outputs(op) if value is not None)
+            data.update(value for value in op.outputs if value is not None)
     return frozenset(data)
 
 
@@ -49,10 +49,10 @@ def masked_scores(graph: Graph) -> frozenset[Value]:
     for op in scopes.ops:
         passed = [value.original for _, value in _passed_on(op)]
         if traits(op).masks or any(value in masked for value in passed):
-            masked.update(filter(_is_float, op.graph.op_outputs(op)[:1]))
+            masked.update(filter(_is_float, op.outputs[:1]))
     unseen: set[Value] = set()
     for op in reversed(scopes.ops):
-        for value in op.graph.op_outputs(op):
+        for value in op.outputs:
             if value in masked and _is_seen_by_softmax_only(scopes, value, unseen):
                 unseen.add(value)
     return frozenset(unseen)
@@ -63,7 +63,7 @@ def mask_parts(graph: Graph) -> frozenset[Value]:
     """Masked scores, and what becomes a part of them and of nothing else."""
     scopes = scopes_of(graph)
     found = set(masked_scores(graph))
-    made = (value for op in reversed(scopes.ops) for value in op.graph.op_outputs(op))
+    made = (value for op in reversed(scopes.ops) for value in op.outputs)
     for value in chain(made, filter(_is_float, graph.inputs)):
         if value is None or scopes.is_exposed(value) or scopes.onward(value):
             continue
@@ -76,7 +76,7 @@ def mask_parts(graph: Graph) -> frozenset[Value]:
 def makes_masks(use: Use, masks: Set[Value]) -> bool:
     """Whether a large number that ``use`` reads only makes numbers of ``masks`` large."""
     found = traits(use.op)
-    return use.op.graph.op_outputs(use.op)[0] in masks and (found.spreads or use.port in found.ordered)
+    return use.op.outputs[0] in masks and (found.spreads or use.port in found.ordered)
 
 
 def _is_seen_by_softmax_only(scopes: Scopes, value: Value, unseen: set[Value]) -> bool:
@@ -86,7 +86,7 @@ def _is_seen_by_softmax_only(scopes: Scopes, value: Value, unseen: set[Value]) -
     for op, port in uses:
         region = op.region
         inside = region is not None and region.name in _SOFTMAX_REGIONS
-        passes_on = any(port == place for place, _ in _passed_on(op)) and op.graph.op_outputs(op)[0] in unseen
+        passes_on = any(port == place for place, _ in _passed_on(op)) and op.outputs[0] in unseen
         if not (inside or passes_on or (op.is_type("Softmax") and port == 0)):
             return False
     return True
@@ -95,7 +95,7 @@ def _is_seen_by_softmax_only(scopes: Scopes, value: Value, unseen: set[Value]) -
 def _passed_on(op: Op) -> Iterator[tuple[int, Value]]:
     """The inputs of an op, with their ports, whose numbers it moves, chooses from or limits."""
     ordered = traits(op).ordered
-    for port, value in enumerate(op.graph.op_inputs(op)):
+    for port, value in enumerate(op.inputs):
         if value is not None and port in ordered:
             yield port, value
 
@@ -136,7 +136,7 @@ def _reached_by(graph: Graph, least: float) -> frozenset[Value]:
         count = len(found)
         for op in scopes.ops:
             if any(map(may_be_infinite, _passing_inputs(op))):
-                found.update(filter(_is_float, op.graph.op_outputs(op)))
+                found.update(filter(_is_float, op.outputs))
             for edge in scopes.branch_edges.get(op, ()):
                 if any(map(may_be_infinite, edge.sources)):
                     found.update(filter(_is_float, edge.results))
@@ -147,7 +147,7 @@ def _reached_by(graph: Graph, least: float) -> frozenset[Value]:
 
 def _passing_inputs(op: Op) -> tuple[Value | None, ...]:
     """The inputs whose infinity can become one of a result."""
-    inputs = op.graph.op_inputs(op)
+    inputs = op.inputs
     if is_grid_preserving(op):
         return inputs[:1]
     return inputs if traits(op).spreads else ()
@@ -160,7 +160,7 @@ def _filled(scopes: Scopes) -> Iterator[tuple[Value, float]]:
         if stored is None or stored.data_type != TensorProto.FLOAT:
             continue
         number = float(numpy_helper.to_array(stored).item())
-        yield from ((value, number) for value in op.graph.op_outputs(op) if value is not None)
+        yield from ((value, number) for value in op.outputs if value is not None)
 
 
 def _is_float(value: Value | None) -> TypeGuard[Value]:

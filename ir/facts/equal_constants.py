@@ -50,10 +50,10 @@ def share_constants(rewriter: Rewriter, constants: Sequence[Value]) -> None:
     capture it. What is an output of its graph stays, since a graph cannot give back what it captures, and so
     do defaults, which a caller may override.
     """
-    fixed = (value for value in constants if value.graph.is_read(value) and not is_default(value))
+    fixed = (value for value in constants if value.is_read and not is_default(value))
     for group in equal_constants(fixed):
         outer = _innermost_around([value.graph for value in group])
-        movable = [value for value in group if not value.graph.is_output(value)]
+        movable = [value for value in group if not value.is_output]
         # An output is the best choice, as it stays in any case.
         there = sorted((value for value in group if value.graph is outer), key=movable.__contains__)
         kept = there[0] if there else None
@@ -84,7 +84,7 @@ def _path(graph: Graph) -> list[Graph]:
 
 def _replace(rewriter: Rewriter, value: Value, kept: Value) -> None:
     """Lets all that read a constant read another one, of its graph or of one around it."""
-    captured = value.graph is not kept.graph or bool(value.graph.capturing(value))
+    captured = value.graph is not kept.graph or bool(value.capturing)
     rewriter.replace_uses(value, Captures(rewriter).into(value.graph, kept), outputs=False)
     rewriter.drop_unread(value)
     if captured:
@@ -93,7 +93,7 @@ def _replace(rewriter: Rewriter, value: Value, kept: Value) -> None:
 
 def _capture_once(rewriter: Rewriter, value: Value) -> None:
     """Lets each body read a value through one capture."""
-    for owner in value.graph.capturing(value):
+    for owner in value.capturing:
         for body in owner.subgraphs.values():
             captures = [inner for inner in body.values() if inner.captured is value]
             for other in captures[1:]:

@@ -69,14 +69,14 @@ def is_trained(value: Value) -> bool:
         return False
     pending = [value]
     for read in pending:
-        for op, port in read.graph.uses(read):
+        for op, port in read.uses:
             if port in traits(op).trained.values():
                 return True
             region = op.region
             if region is not None and any(region.captures.get(name) is value for name in ("scale", "bias")):
                 return True
             if op.is_type("Identity", "Transpose"):
-                pending += [moved for moved in op.graph.op_outputs(op) if moved is not None]
+                pending += [moved for moved in op.outputs if moved is not None]
             elif not isinstance(port, int):
                 inside = (held for body in op.subgraphs.values() for held in body.values())
                 pending += [held for held in inside if held.captured is read]
@@ -168,10 +168,10 @@ def weight_axes(use: Use, value: Value) -> WeightAxes | None:
     if op.is_type("Gather"):
         rows = op.attribute("axis", 0) % 2
         return WeightAxes(rows, 1 - rows)
-    (result, *_) = op.graph.op_outputs(op)
-    if not op.is_type("Transpose") or result is None or op.graph.is_output(result):
+    (result, *_) = op.outputs
+    if not op.is_type("Transpose") or result is None or result.is_output:
         return None
-    found = {weight_axes(reader, result) for reader in op.graph.uses(result)}
+    found = {weight_axes(reader, result) for reader in result.uses}
     axes = found.pop() if len(found) == 1 else None
     if axes is None or op.attribute("perm", [1, 0]) != [1, 0]:
         return axes
@@ -180,7 +180,7 @@ def weight_axes(use: Use, value: Value) -> WeightAxes | None:
 
 def weighted_op(value: Value) -> Op | None:
     """The first op whose weight a value is; None if it is the weight of none."""
-    return next((use.op for use in value.graph.uses(value) if weight_port(use.op) == use.port), None)
+    return next((use.op for use in value.uses if weight_port(use.op) == use.port), None)
 
 
 def kernel_axes(op: Op | None, weight: Value) -> tuple[int, ...]:
@@ -191,14 +191,14 @@ def kernel_axes(op: Op | None, weight: Value) -> tuple[int, ...]:
 
 def is_depthwise(op: Op) -> bool:
     """Whether an op is a Conv of several channels, each of which has filters of its own."""
-    weight, group = op.graph.op_inputs(op)[1] if op.is_type("Conv") else None, op.attribute("group", 1)
+    weight, group = op.inputs[1] if op.is_type("Conv") else None, op.attribute("group", 1)
     shape = weight.type.shape if weight is not None else None
     return shape is not None and group > 1 and shape[:2] == (group, 1)
 
 
 def measures_batch(op: Op) -> bool:
     """Whether an op is a BatchNormalization that trains; before opset 14 further outputs say so."""
-    further = any(value is not None for value in op.graph.op_outputs(op)[1:])
+    further = any(value is not None for value in op.outputs[1:])
     return op.is_type("BatchNormalization") and (further or bool(op.attribute("training_mode", 0)))
 
 
@@ -209,7 +209,7 @@ def is_random(op: Op) -> bool:
 
 def trains(op: Op) -> bool:
     """Whether a Dropout may drop numbers, which it does from opset 12 on where its third input says so."""
-    _, ratio, training = (*op.graph.op_inputs(op), None, None)[:3]
+    _, ratio, training = (*op.inputs, None, None)[:3]
     share, said = fixed_constant(ratio), fixed_constant(training)
     if share is not None and share.size == 1 and not share.numpy().item():
         return False

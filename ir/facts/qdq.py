@@ -63,7 +63,7 @@ def is_qdq(op: Op, op_type: str) -> bool:
 def narrows_codes(op: Op) -> bool:
     """Whether an op limits codes that are only dequantized to those of a narrower format."""
     clip = code_clip(op)
-    readers = op.graph.uses(clip.result) if clip is not None and clip.format is not None else []
+    readers = clip.result.uses if clip is not None and clip.format is not None else []
     return bool(readers) and all(is_qdq(use.op, "DequantizeLinear") for use in readers)
 
 
@@ -95,7 +95,7 @@ class QdqReader:
         None if they are computed, invalid, or of an element type that qc does not know. A list of one scale
         is meant per channel where there is one channel, and per tensor everywhere else.
         """
-        x, scale, zero_point = (*op.graph.op_inputs(op), None, None)[:3]
+        x, scale, zero_point = (*op.inputs, None, None)[:3]
         shape = x.type.shape if x is not None else None
         axis, block_size = op.attribute("axis", 1), op.attribute("block_size", 0)
         if shape is not None and -len(shape) <= axis < 0:
@@ -113,10 +113,10 @@ class QdqReader:
             return _simulated(op)
         if not is_qdq(op, "DequantizeLinear"):
             return None
-        codes, encoding = op.graph.op_inputs(op)[0], self.encoding(op)
+        codes, encoding = op.inputs[0], self.encoding(op)
         if codes is None or encoding is None:
             return None
-        clip = code_clip(op.graph.producer(codes))
+        clip = code_clip(codes.producer)
         grid = clip.narrowed(encoding) if clip is not None else encoding
         between = (clip.op,) if clip is not None else ()
         codes = clip.source if clip is not None else codes
@@ -124,10 +124,10 @@ class QdqReader:
             return None
         if constant_data(codes) is not None:
             return codes, Quantization(grid.spec, grid, stored=True, ops=(*between, op))
-        producer = op.graph.producer(codes)
+        producer = codes.producer
         if producer is None or not is_qdq(producer, "QuantizeLinear"):
             return None
-        source, before = producer.graph.op_inputs(producer)[0], self.encoding(producer)
+        source, before = producer.inputs[0], self.encoding(producer)
         if source is None or before is None or not (before is encoding or before.equals(encoding)):
             return None
         narrow = None if constant_data(source) is not None else grid.spec.narrow
@@ -210,7 +210,7 @@ def _spec(
 
 def _simulated(op: Op) -> tuple[Value, Quantization] | None:
     """A qc::FakeQuantize whose scale, zero point and code limits have defaults."""
-    source, *others = op.graph.op_inputs(op)
+    source, *others = op.inputs
     scale, zero_point, limits = (*map(constant_numbers, others), None, None, None)[:3]
     if source is None or scale is None or zero_point is None or limits is None:
         return None

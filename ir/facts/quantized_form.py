@@ -88,12 +88,12 @@ def quantized_form(graphs: Iterable[Graph]) -> QuantizedForm | None:
 
 def _is_on_constant(op: Op) -> bool:
     """Whether an op reads a constant, or one that was moved or looked up in."""
-    value = op.graph.op_inputs(op)[0]
+    value = op.inputs[0]
     while value is not None and constant_data(value) is None:
-        producer = value.original.graph.producer(value.original)
+        producer = value.original.producer
         if producer is None or not producer.is_type(*_MOVERS):
             return False
-        value = producer.graph.op_inputs(producer)[0]
+        value = producer.inputs[0]
     return value is not None
 
 

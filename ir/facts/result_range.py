@@ -30,7 +30,7 @@ def hull(ranges: Sequence[Range]) -> Range:
 
 def _range(value: Value, known: dict[Value, Range], depth: int) -> Range:
     value = value.original
-    op = value.graph.producer(value)
+    op = value.producer
     if op is None or not depth:
         return ANY_NUMBER
     if value not in known:
@@ -44,7 +44,7 @@ def _result(op: Op, known: dict[Value, Range], depth: int) -> Range:
     if op.is_type("Clip"):
         low, high = _limit(op, 1, "min", -np.inf), _limit(op, 2, "max", np.inf)
         return min(low, high), high  # the upper one wins
-    inputs = [one for one in op.graph.op_inputs(op) if one is not None]
+    inputs = [one for one in op.inputs if one is not None]
     if op.is_type(*_AVERAGES):  # borders of zeros may be averaged as well
         return hull([(0.0, 0.0), _range(inputs[0], known, depth)])
     if stays_within(op) or (is_grid_preserving(op) and not is_random(op)):  # a Dropout that trains enlarges
@@ -63,7 +63,7 @@ def _result(op: Op, known: dict[Value, Range], depth: int) -> Range:
 
 def _limit(op: Op, port: int, name: str, otherwise: float) -> float:
     """A limit of a Clip: an input, or in old opsets an attribute."""
-    inputs = op.graph.op_inputs(op)
+    inputs = op.inputs
     if len(inputs) <= port or inputs[port] is None:
         return float(op.attribute(name, otherwise))
     data = fixed_constant(inputs[port])

@@ -94,7 +94,7 @@ class Scopes:
     def uses(self, value: Value) -> Iterator[Use]:
         """All readings of a tensor by ops, in whatever graph. What only passes into a body is not read."""
         for alias in self.aliases(value):
-            for use in alias.graph.uses(alias):
+            for use in alias.uses:
                 if isinstance(use.port, int) and use not in self._entries:
                     yield use
 
@@ -104,7 +104,7 @@ class Scopes:
 
     def leaves(self, value: Value) -> bool:
         """Whether the tensor is an output of the model, or goes where nobody can follow it."""
-        holders = [alias.graph for alias in self.aliases(value) if alias.graph.is_output(alias)]
+        holders = [alias.graph for alias in self.aliases(value) if alias.is_output]
         return any(graph.parent is None or graph.parent not in self.branch_edges for graph in holders)
 
     def is_exposed(self, value: Value) -> bool:
@@ -165,7 +165,7 @@ def tensors_by_name(model: Model) -> Mapping[str, Value]:
 def tensor_of_op(model: Model, name: str) -> str | None:
     """The first result of the op of that name, in the model as it is or else as it came; None without one."""
     ops = ((op.graph, op) for op in model.ops() if op.name == name)
-    made = (value.name for graph, op in ops for value in graph.op_outputs(op) if value is not None)
+    made = (value.name for graph, op in ops for value in op.outputs if value is not None)
     came = (node.output[0] for node in model.origin.graph.node if node.name == name and node.output)
     return next(chain(made, came), None)
 
@@ -216,7 +216,7 @@ def _path(model: Model, graph: Graph) -> str:
     while graph.parent is not None:
         owner = graph.parent
         key = next(key for key, body in owner.subgraphs.items() if body is graph)
-        result = next((value for value in owner.graph.op_outputs(owner) if value is not None), None)
+        result = next((value for value in owner.outputs if value is not None), None)
         steps.append(f"{result.name if result is not None else owner.name or owner.op_type}/{key}/")
         graph = owner.graph
     if graph is not model.graph:
@@ -246,7 +246,7 @@ def _has_known_bodies(op: Op) -> bool:
 
 
 def _edges_of(op: Op) -> Iterator[RegionBranchEdge]:
-    results = op.graph.op_outputs(op)
+    results = op.outputs
     if not op.is_type("If"):
         yield from _loop_edges(op)
         return
@@ -257,7 +257,7 @@ def _edges_of(op: Op) -> Iterator[RegionBranchEdge]:
 def _loop_edges(op: Op) -> Iterator[RegionBranchEdge]:
     """First what is carried from one iteration to the next, then what a Scan reads in slices, then stacks."""
     (body,) = op.subgraphs.values()
-    given, results = op.graph.op_inputs(op), op.graph.op_outputs(op)
+    given, results = op.inputs, op.outputs
     # A Loop takes in a trip count and a condition first; its body gives back a condition first.
     first, back = (_LOOP_INPUTS, 1) if op.is_type("Loop") else (0, 0)
     end = len(body.inputs) - (op.attribute("num_scan_inputs", 0) if op.is_type("Scan") else 0)

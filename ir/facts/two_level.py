@@ -35,10 +35,10 @@ class TwoLevelScale(NamedTuple):
 
 def two_level_scale(value: Value | None) -> TwoLevelScale | None:
     """The levels of a scale; None if no DequantizeLinear of unsigned constants makes it, per channel."""
-    op = value.original.graph.producer(value.original) if value is not None else None
+    op = value.original.producer if value is not None else None
     if op is None or not op.is_type("DequantizeLinear") or op.attribute("block_size", 0):
         return None
-    inputs = [constant_data(given) if given is not None else None for given in op.graph.op_inputs(op)]
+    inputs = [constant_data(given) if given is not None else None for given in op.inputs]
     integers, scale, zero_point = (ref.numpy() if ref is not None else None for ref in (*inputs, None)[:3])
     if integers is None or scale is None or integers.dtype.kind != "u" or scale.dtype != np.float32:
         return None

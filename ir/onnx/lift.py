@@ -220,16 +220,14 @@ class _Scope:
     def produced(self, tensor: gs.Variable) -> Value:
         """The value for a tensor that a node computes."""
         value = self.local(tensor)
-        if self.graph.producer(value) is not None or value.const is not None or self.graph.is_input(value):
+        if value.producer is not None or value.const is not None or value.is_input:
             raise ModelError(f"'{tensor.name}' is defined twice in graph '{self.graph.name}'")
         return value
 
     def output(self, tensor: gs.Variable) -> Value:
         """The value for a graph output; one that nothing here computes may be of an enclosing graph."""
         value = self.local(tensor)
-        defined = (
-            self.graph.producer(value) is not None or value.const is not None or self.graph.is_input(value)
-        )
+        defined = value.producer is not None or value.const is not None or value.is_input
         if not defined and self._outer is not None:
             value.captured = self._outer._named(tensor.name)
         return value

@@ -142,8 +142,8 @@ def _new_declarations(graph: Graph, known: Iterable[ValueInfoProto], fixed: bool
     names = {info.name for info in known}
     for op in graph.ops():
         is_new, is_moved = op.proto is None, op.proto is not None and op.proto.domain != op.domain
-        for value in graph.op_outputs(op) if op.domain and (is_new or is_moved or fixed) else ():
-            if value is None or graph.is_output(value) or value.name in names:
+        for value in op.outputs if op.domain and (is_new or is_moved or fixed) else ():
+            if value is None or value.is_output or value.name in names:
                 continue
             if value.type.shape == () or (not is_new and value.type.shape is not None):
                 yield declare(value)
@@ -225,7 +225,6 @@ def declared(values: Iterable[Value], origin: Iterable[ValueInfoProto]) -> list[
 
 def _lower_op(op: Op, node: NodeProto) -> None:
     """Fills an empty node; a body is written where it belongs, since it may be large and nested deep."""
-    graph = op.graph
     if op.proto is not None:
         copy_fields(op.proto, node, leave_out=("input", "output", "attribute"))
         if op.domain != ("" if node.domain == "ai.onnx" else node.domain):
@@ -235,8 +234,8 @@ def _lower_op(op: Op, node: NodeProto) -> None:
         if op.domain:
             node.domain = op.domain
     node.op_type = op.op_type
-    node.input.extend(value.name if value is not None else "" for value in graph.op_inputs(op))
-    node.output.extend(value.name if value is not None else "" for value in graph.op_outputs(op))
+    node.input.extend(value.name if value is not None else "" for value in op.inputs)
+    node.output.extend(value.name if value is not None else "" for value in op.outputs)
     for attribute in ordered_attributes(op):
         if attribute.type in GRAPH_TYPES and attribute.name not in op.attributes:
             _lower_subgraphs(op, attribute, node.attribute.add())
@@ -300,7 +299,7 @@ def lower_ops(graph: Graph, ops: Iterable[Op], outputs: Iterable[Value]) -> Mode
     read: dict[str, Value] = {}
     for op in ops:
         _lower_op(op, proto.graph.node.add())
-        for value in (*graph.op_inputs(op), *graph.captures(op)):
+        for value in (*op.inputs, *op.captures):
             if value is not None and value.original.const is not None:
                 read[value.name] = value.original
     proto.graph.initializer.extend(v.const.renamed(v.name) for v in read.values() if v.const is not None)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ..facts.quantized_form import form_of_op
 from ..tensor_ref import TensorRef
@@ -21,6 +21,16 @@ _TENSOR_TYPES = (
     AttributeProto.SPARSE_TENSOR,
     AttributeProto.SPARSE_TENSORS,
 )
+
+
+def attributes_of(node: NodeProto) -> dict[str, Any]:
+    """The attributes of a node by name, texts as str, without those that refer to one of a function."""
+    given = (attribute for attribute in node.attribute if not attribute.ref_attr_name)
+    values = {attribute.name: helper.get_attribute_value(attribute) for attribute in given}
+    return {
+        name: value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        for name, value in values.items()
+    }
 
 
 def nested_graphs(node: NodeProto) -> list[GraphProto]:

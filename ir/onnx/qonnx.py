@@ -22,7 +22,7 @@ from ..errors import ModelError
 from ..facts.constants import CONSTANT_FORMS
 from ..tensor_ref import TensorRef
 from .conversion import converted
-from .protos import nested_graphs, walk_bodies, walk_graphs, walk_nodes
+from .protos import attributes_of, nested_graphs, walk_bodies, walk_graphs, walk_nodes
 
 _DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general")
 _INPUTS = {"Quant": 4, "IntQuant": 4, "BipolarQuant": 2, "Trunc": 5}  # how many each reads at the least
@@ -171,7 +171,7 @@ class _Writer:
         """The nodes that take the place of one; None if it stays."""
         if not _is_rounding(node):
             return None
-        settings = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        settings = attributes_of(node)
         if node.op_type == "BipolarQuant":
             return self._signs(node)
         if node.op_type == "Trunc":
@@ -183,7 +183,7 @@ class _Writer:
         if bits.item() == 1 and signed:
             return self._one_bit(node, constants)
         limits = _Limits.of(int(bits.item()), signed, narrow)
-        rounding = _rounding(settings.get("rounding_mode", b"ROUND"))
+        rounding = _rounding(settings.get("rounding_mode", "ROUND"))
         if rounding is None:
             return None
         made = self._pair(node, limits, constants) if rounding == "Round" else None
@@ -271,7 +271,7 @@ class _Writer:
     ) -> list[NodeProto] | None:
         """Codes that lose their lowest bits; from version 2 on they have a scale and limits of their own."""
         given = [_numbers(constants, name) for name in node.input[1:]]
-        rounding = _rounding(settings.get("rounding_mode", b"FLOOR"))
+        rounding = _rounding(settings.get("rounding_mode", "FLOOR"))
         if rounding is None or any(numbers is None or numbers.size != 1 for numbers in given):
             return None
         (data, scale, zero, *_), (result,) = node.input, node.output
@@ -332,6 +332,6 @@ class _Writer:
         return name
 
 
-def _rounding(mode: bytes) -> str | None:
+def _rounding(mode: str) -> str | None:
     """The op that rounds in a way of QONNX; None if there is none."""
-    return _ROUNDING.get(mode.decode().upper())
+    return _ROUNDING.get(mode.upper())

@@ -16,7 +16,7 @@ from ..errors import ModelError
 from ..facts.constants import FREE_INITIALIZERS
 from ..value_type import UNKNOWN
 from .lower import free_initializers
-from .protos import reads, walk_bodies, walk_graphs, walk_nodes, without_weights
+from .protos import attributes_of, reads, walk_bodies, walk_graphs, walk_nodes, without_weights
 from .qonnx import rounding_in_float
 from .screening import TextError, plain_domain, screen_model
 from .types import inferred, set_tensor_type, type_of
@@ -335,7 +335,7 @@ def _normalized_groups(node: NodeProto, names: Names) -> Iterator[NodeProto]:
     for name in made:
         names.claim(name)
     lengths, groups, grouped, normalized = made
-    settings = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    settings = attributes_of(node)
     kept = {"epsilon": settings["epsilon"]} if "epsilon" in settings else {}
     yield helper.make_node("Shape", [data], [lengths])
     yield helper.make_node("Constant", [], [groups], value_ints=[0, settings["num_groups"], -1])

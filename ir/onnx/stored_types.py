@@ -85,7 +85,7 @@ def _cast_to_use(rewriter: Rewriter, value: Value, elem_type: int, keeps_name: b
     suffix = _name(type.elem_type if keeps_name else elem_type)
     cast = rewriter.add_value(graph, f"{value.name}_{suffix}", type)
     rewriter.replace_uses(value, cast, outputs=not keeps_name)
-    if not (keeps_name or graph.is_output(cast)):  # an output has taken its name along
+    if not (keeps_name or cast.is_output):  # an output has taken its name along
         rewriter.swap_names(value, cast)
     rewriter.add_op(graph, "Cast", [value], [cast], {"to": type.elem_type})
     rewriter.set_element_type(value, elem_type)

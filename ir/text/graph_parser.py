@@ -168,7 +168,7 @@ class GraphReader:
         value = scope.values.get(name)
         if value is None:
             value = self._add(scope, name, type, start)
-        elif value.const is not None or not scope.graph.is_input(value) or value.type != type:
+        elif value.const is not None or not value.is_input or value.type != type:
             raise self._reader.problem(f"{name} is defined a second time", start)
         given = self._reader.accept("=")
         if given and self._reader.accept_word("sparse"):

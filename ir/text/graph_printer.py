@@ -113,8 +113,8 @@ class GraphPrinter:
     # -- ops ----------------------------------------------------------------------------------------
 
     def _op(self, scope: Scope, op: Op, name: str, place: Place | None, indent: str) -> str:
-        inputs = ", ".join(scope.mention_all(scope.graph.op_inputs(op)))
-        results = scope.graph.op_outputs(op)
+        inputs = ", ".join(scope.mention_all(op.inputs))
+        results = op.outputs
         kind = _kind(op.domain, op.op_type, op.overload)
         text = f"{', '.join(scope.introduce(results)) or '()'} = {kind}({inputs}){name}"
         if op.attributes or op.subgraphs:
@@ -181,8 +181,8 @@ def _without_source(scope: Scope) -> Iterator[str]:
     """Values that are no input, no constant and no result."""
     graph = scope.graph
     for value in graph.values():
-        has_source = value.const is not None or graph.producer(value) is not None
-        if not (has_source or value.captured is not None or graph.is_input(value)):
+        has_source = value.const is not None or value.producer is not None
+        if not (has_source or value.captured is not None or value.is_input):
             yield f"value {_typed(scope, value)}"
 
 
@@ -196,7 +196,7 @@ def _captures(scope: Scope) -> Iterator[str]:
             continue
         if value in scope.second:
             yield f"capture {_typed(scope, value)} = {scope.outer_name(value)}"
-        elif value.type != captured.type or not scope.graph.is_read(value):
+        elif value.type != captured.type or not value.is_read:
             yield f"capture {_typed(scope, value)}"
 
 

@@ -53,13 +53,13 @@ class QuantizationPrinter:
 
     def _region(self, region: Region) -> str:
         scope = self._scopes[region.graph]
-        present = ((key, value) for key, value in region.captures.items() if value.id in region.graph.nx)
+        present = ((key, value) for key, value in region.captures.items() if value in region.graph)
         captures = ", ".join(f"{worded(key)}={scope.name(value)}" for key, value in present)
         ops = ", ".join(self._op(op) for op in region.ops)
         return f"region {worded(region.name)}{f'({captures})' if captures else ''}{scope.path}: {ops}"
 
     def _op(self, op: Op) -> str:
-        return self._scopes[op.graph].op(op) if op.id in op.graph.nx else f"op of {quoted(op.name)}"
+        return self._scopes[op.graph].op(op) if op in op.graph else f"op of {quoted(op.name)}"
 
     def _site(self, site: Site) -> str:
         scope = self._scopes[site.value.graph]

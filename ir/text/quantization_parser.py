@@ -141,7 +141,7 @@ class QuantizationReader:
         if into is None:
             return Site(value)
         op = reader.op(scope, into)
-        inputs = scope.graph.op_inputs(op)
+        inputs = op.inputs
         if port >= len(inputs) or inputs[port] is not value:
             raise reader.problem(f"{mention.name} is not input {port} of this op", mention.start)
         return Site(value, op, port)

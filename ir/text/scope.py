@@ -89,7 +89,7 @@ class Scope:
 
     def op(self, op: Op) -> str:
         """How the text names an op."""
-        first = next((value for value in self.graph.op_outputs(op) if value is not None), None)
+        first = next((value for value in op.outputs if value is not None), None)
         return f"op {self.graph.ops().index(op)}" if first is None else self.name(first)
 
     def has_own_name(self, value: Value) -> bool:

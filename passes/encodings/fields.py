@@ -50,6 +50,14 @@ class Fields:
             raise UsageError(f"{self.place}: '{key}' is missing{nearest(key, self._unread())}")
         return self.get(key)
 
+    def objects(self, key: str) -> Iterator[Fields]:
+        """The objects of a list with one for each tensor; ``finish`` is left to the caller."""
+        entries = self.required(key)
+        if not isinstance(entries, list):
+            raise self.error(key, "must be a list with one entry for each tensor")
+        for number, content in enumerate(entries):
+            yield Fields(content, f"{self.place}, {key}[{number}]")
+
     def text(self, key: str, choices: Sequence[str] = ()) -> str:
         """A text, one of ``choices`` if there are any."""
         value = self.required(key)

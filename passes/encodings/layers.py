@@ -92,12 +92,12 @@ def _parents(path: str) -> Iterator[str]:
 
 
 def _outputs(op: Op) -> list[Value | None]:
-    return list(op.graph.op_outputs(op))
+    return list(op.outputs)
 
 
 def _data_inputs(op: Op) -> list[Value | None]:
     """The inputs that are no parameters."""
-    inputs = enumerate(op.graph.op_inputs(op))
+    inputs = enumerate(op.inputs)
     return [value for port, value in inputs if value is None or not _is_parameter(op, port, value)]
 
 
@@ -112,7 +112,7 @@ def _parameters(groups: dict[str, list[Op]]) -> Iterator[tuple[str, Value]]:
         weighted = [op for op in members if weight_port(op) is not None]
         if len(weighted) != 1:
             continue
-        inputs = weighted[0].graph.op_inputs(weighted[0])
+        inputs = weighted[0].inputs
         for role, port in (("weight", weight_port(weighted[0])), ("bias", bias_port(weighted[0]))):
             value = inputs[port] if port is not None and port < len(inputs) else None
             if value is not None and value.original.const is not None:

@@ -30,11 +30,7 @@ _KINDS: dict[str, Granularity] = {
 def read(fields: Fields) -> Iterator[TensorRecord]:
     """The records of a file."""
     for section, is_parameter in SECTIONS.items():
-        entries = fields.get(section, [])
-        if not isinstance(entries, list):
-            raise fields.error(section, "must be a list with one entry for each tensor")
-        for number, content in enumerate(entries):
-            entry = Fields(content, f"{fields.place}, {section}[{number}]")
+        for entry in fields.objects(section) if section in fields else ():
             name = entry.text("name")
             entry.place = f"{fields.place}, {section}, '{name}'"
             record = _read_entry(name, entry)

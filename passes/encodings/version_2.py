@@ -23,11 +23,7 @@ _UNSIGNED = "uint32"
 
 def read(fields: Fields) -> Iterator[TensorRecord]:
     """The records of a file."""
-    entries = fields.required("encodings")
-    if not isinstance(entries, list):
-        raise fields.error("encodings", "must be a list with one entry for each tensor")
-    for number, content in enumerate(entries):
-        entry = Fields(content, f"{fields.place}, encodings[{number}]")
+    for entry in fields.objects("encodings"):
         name = entry.text("name")
         entry.place = f"{fields.place}, '{name}'"
         record = _read_entry(name, entry)

@@ -116,7 +116,7 @@ _ACTIVATIONS = ("Clip", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", 
 
 
 def is_weighed_by_data(op: Op) -> bool:
-    read = op.graph.op_inputs(op)
+    read = op.inputs
     weights = [read[port] for port in weight_ports(op) if port < len(read)]
     return any(value is not None and value.original.const is None for value in weights)
 
@@ -126,18 +126,18 @@ def _is_scaled_by_vector(op: Op) -> bool:
 
     That may be behind arithmetic with other constants, and factors behind an activation.
     """
-    waiting = [(value, False) for value in op.graph.op_outputs(op)[:1]]
+    waiting = [(value, False) for value in op.outputs[:1]]
     for value, is_activated in waiting:
         kinds = _ARITHMETIC if is_activated else ("Div", "Mul")
-        for reader in dict.fromkeys(use.op for use in value.graph.uses(value)) if value is not None else ():
-            inputs = [one for one in reader.graph.op_inputs(reader)[:2] if one is not None]
+        for reader in dict.fromkeys(use.op for use in value.uses) if value is not None else ():
+            inputs = [one for one in reader.inputs[:2] if one is not None]
             constants = [one.original.const for one in inputs if one is not value]
             is_of_vector = any(constant is not None and constant.size > 1 for constant in constants)
             if is_of_vector and reader.is_type("BatchNormalization", *kinds):
                 return True
             is_arithmetic = reader.is_type(*_ARITHMETIC) and bool(constants) and None not in constants
             is_activation = reader.is_type(*_ACTIVATIONS)
-            made = (reader.graph.op_outputs(reader)[0], is_activation)
+            made = (reader.outputs[0], is_activation)
             if (is_arithmetic or is_activation) and made not in waiting:
                 waiting.append(made)
     return False
@@ -174,6 +174,9 @@ class OpRule(Strict):
         wraps: what lies beyond the grid of the result gets a code of the other end, so it must hold those
             of all that is joined.
         share_grid: all that is joined, or interpolated, and the output must have one grid.
+        wide: beside activations of 8 bits what it reads and makes has the wider format among ``also`` of
+            them, as the target cuts its results off instead of rounding them. The result of a product stays
+            in 8 bits and is rounded again for it.
         signed_operands: a product of two data tensors runs in integers only if their zero points are 0: they
             have signed codes, but for a first one that is never negative.
         constant_weight: ``True``: it runs in integers only by a weight that is a constant; formats: that
@@ -213,6 +216,7 @@ class OpRule(Strict):
     constants: bool = False
     share_grid: bool = False
     wraps: bool = False
+    wide: bool = False
     signed_operands: bool = False
     constant_weight: bool | tuple[str, ...] = False
     plain_products: bool = False
@@ -293,7 +297,7 @@ class OpRule(Strict):
         with_any = next((f"the attribute '{name}'" for name in self.without if name in op.attributes), None)
         if with_any is not None:
             return with_any
-        read = op.graph.op_inputs(op)
+        read = op.inputs
         for barred in self.without_all:
             if all(attribute_of(op, name, read) == value for name, value in barred.items()):
                 return " and ".join(f"{name} = {value!r}" for name, value in barred.items())

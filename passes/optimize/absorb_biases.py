@@ -78,14 +78,14 @@ def _places(model: Model) -> Iterator[tuple[Layer, list[Layer]]]:
     layers = {layer.op: layer for layer in layers_of(model)}
     for layer in layers.values():
         result = layer.result
-        use = result.graph.only_use(result)
+        use = result.only_use
         has_bias = layer.bias is not None and layer.bias.value is not None
         if not has_bias or use is None or not _is_relu(use.op):
             continue
-        behind = result.graph.op_outputs(use.op)[0]
-        if behind is None or result.graph.is_output(behind):
+        behind = use.op.outputs[0]
+        if behind is None or behind.is_output:
             continue
-        readers = [_reader(layers, layer, use) for use in result.graph.uses(behind)]
+        readers = [_reader(layers, layer, use) for use in behind.uses]
         found = [reader for reader in readers if reader is not None]
         if found and len(found) == len(readers):
             yield layer, found

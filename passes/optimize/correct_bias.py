@@ -103,13 +103,13 @@ def _judged(graph: Graph) -> list[Value]:
     pending, found = list(reached), []
     while pending:
         value = pending.pop(0)
-        producer = graph.producer(value) if value is not None else None
+        producer = value.producer if value is not None else None
         if value is None or producer is None:
             continue
         if value.is_float or value.type.elem_type == TensorProto.DOUBLE:
             found.append(value)
         elif not reads_shape_only(producer):
-            before = [one for one in graph.op_inputs(producer) if one not in reached]
+            before = [one for one in producer.inputs if one not in reached]
             reached.update(dict.fromkeys(before))
             pending.extend(before)
     return found

@@ -125,7 +125,7 @@ class _BatchNorm:
     @property
     def data(self) -> Value:
         """What is normalized."""
-        data = self.op.graph.op_inputs(self.op)[0]
+        data = self.op.inputs[0]
         assert data is not None
         return data
 

@@ -91,9 +91,9 @@ def _readers(model: Model, share: float) -> dict[Value, list[Layer]]:
     """The layers that read a tensor, of all tensors that have enough channels."""
     found: dict[Value, list[Layer]] = {}
     for layer in layers_of(model):
-        axis, graph = len(layer.result.type.shape or ()) - 1, layer.op.graph
+        axis = len(layer.result.type.shape or ()) - 1
         fits = layer.op.is_type("MatMul", "Gemm") and layer.input_axis == axis and layer.data.const is None
-        if fits and not graph.is_output(layer.result) and int(share * layer.matrix.shape[2]):
+        if fits and not layer.result.is_output and int(share * layer.matrix.shape[2]):
             found.setdefault(layer.data, []).append(layer)
     return found
 

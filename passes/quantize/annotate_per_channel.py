@@ -112,7 +112,7 @@ def _readings(sites: Iterable[Site], scopes: Scopes) -> Iterator[tuple[Use, Valu
 
 def _weight_axes(model: Model, quantizer: Quantizer, use: Use, value: Value) -> WeightAxes | None:
     """The axes of a constant as a weight; None also for a matrix that is moved on a grid of the whole."""
-    (result, *_) = use.op.graph.op_outputs(use.op)
+    (result, *_) = use.op.outputs
     grids = model.quant.quantizers_on(result) if result is not None and is_grid_preserving(use.op) else ()
     is_moved = any(grid.spec == quantizer.spec for grid in grids)
     return None if value.const is None or is_moved else weight_axes(use, value)

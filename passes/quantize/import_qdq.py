@@ -81,21 +81,21 @@ class _Import:
 
     def run(self) -> None:
         for op in self._graph.ops():
-            if op.id not in self._graph.nx:
+            if op not in self._graph:
                 continue
             if is_qdq(op, "DequantizeLinear"):
                 self._constant(op)
             elif is_qdq(op, "QuantizeLinear"):
                 self._pair(op)
         for op in self._left_over:
-            if op.id in self._graph.nx and not self._graph.is_read(self._result(op)):
+            if op in self._graph and not self._result(op).is_read:
                 with self._rewriter.action("scales and codes to quantizer", op):
                     self._rewriter.erase_op(op)
 
     def _constant(self, op: Op) -> None:
-        codes = self._graph.op_inputs(op)[0]
+        codes = op.inputs[0]
         encoding = self._encoding(op)
-        clip = code_clip(self._graph.producer(codes)) if codes is not None else None
+        clip = code_clip(codes.producer) if codes is not None else None
         codes = clip.source if clip is not None else codes
         data = constant_data(codes) if codes is not None else None
         if codes is None or data is None or encoding is None or self._makes_scales(op):
@@ -126,16 +126,16 @@ class _Import:
         if key not in self._known.constants:
             name = float_name(codes.name, result.name)
             constant = self._rewriter.add_constant(codes.graph, numbers, name)
-            if name == result.name and codes.graph is self._graph and not self._graph.is_output(result):
+            if name == result.name and codes.graph is self._graph and not result.is_output:
                 self._rewriter.swap_names(constant, result)
             self._known.constants[key] = constant
         return self._known.constants[key]
 
     def _pair(self, op: Op) -> None:
-        source = self._graph.op_inputs(op)[0]
+        source = op.inputs[0]
         encoding = self._encoding(op)
         clips, readers = readers_of_codes(self._result(op))
-        if source is None or encoding is None or not readers or self._graph.is_output(self._result(op)):
+        if source is None or encoding is None or not readers or self._result(op).is_output:
             return
         if not all(self._restores(reader, encoding) for reader in readers):
             return
@@ -144,8 +144,8 @@ class _Import:
             if encoding is None:
                 return
         results = [self._result(reader) for reader in readers]
-        alone = source.const is None and self._graph.is_read_once(source)
-        if not alone and any(self._graph.is_output(result) for result in results):
+        alone = source.const is None and source.is_read_once
+        if not alone and any(result.is_output for result in results):
             return
         for reader, result in zip(readers, results, strict=True):
             with self._rewriter.action("pair to quantizer", reader):
@@ -163,7 +163,7 @@ class _Import:
         Those of a constant need not be made.
         """
         limits = {(clip.lowest, clip.highest) for clip in clips}
-        if len(limits) > 1 or len(clips) < len(self._graph.uses(self._result(op))):
+        if len(limits) > 1 or len(clips) < len(self._result(op).uses):
             return None
         found = clips[0].narrowed(encoding)
         if constant_data(source) is not None:
@@ -190,8 +190,8 @@ class _Import:
 
     def _erase(self, op: Op) -> None:
         """Erases an op; what computes its scales and codes goes later, if nothing else reads them."""
-        for value in self._graph.op_inputs(op):
-            producer = self._graph.producer(value) if value is not None else None
+        for value in op.inputs:
+            producer = value.producer if value is not None else None
             if producer is not None and producer.is_type("Clip", "Constant", "DequantizeLinear"):
                 self._left_over[producer] = None
         self._rewriter.erase_op(op)
@@ -206,36 +206,34 @@ class _Import:
     def _makes_scales(self, op: Op) -> bool:
         """Whether all that read the result take it as scales of blocks, in the second of two levels."""
         result = self._result(op)
-        scales = (use.port == 1 and use.op.attribute("block_size", 0) for use in self._graph.uses(result))
-        return two_level_scale(result) is not None and self._graph.is_read(result) and all(scales)
+        scales = (use.port == 1 and use.op.attribute("block_size", 0) for use in result.uses)
+        return two_level_scale(result) is not None and result.is_read and all(scales)
 
     def _result(self, op: Op) -> Value:
-        result = self._graph.op_outputs(op)[0]
+        result = op.outputs[0]
         assert result is not None
         return result
 
     def _encoding(self, op: Op) -> Encoding | None:
         """The grid of a quantize or dequantize op of float32; None if it is computed or unknown."""
-        scale = (*self._graph.op_inputs(op), None)[1]
+        scale = (*op.inputs, None)[1]
         is_float = scale is not None and scale.type.elem_type in (TensorProto.FLOAT, TensorProto.UNDEFINED)
         return self._known.reader.encoding(op) if is_float else None
 
 
 def _keys(op: Op, value: Value, encoding: Encoding) -> list[tuple[object, ...]]:
     """What tells the grid of an op from others: its scale and zero point, and the constant on it."""
-    scale, zero_point = (*op.graph.op_inputs(op), None, None)[1:3]
+    scale, zero_point = (*op.inputs, None, None)[1:3]
     keys: list[tuple[object, ...]] = [(scale, zero_point, str(encoding.spec))]
     return keys if value.original.const is None else [*keys, (value.original,)]
 
 
 def _sites(old: Value, new: Value) -> Iterator[Site]:
     """The readings of ``old`` in all graphs, as those of ``new``, which takes its place."""
-    for op, port in old.graph.uses(old):
+    for op, port in old.uses:
         if isinstance(port, int):
             yield Site(new, op, port)
-    for owner in old.graph.capturing(old):
+    for owner in old.capturing:
         inside = [graph for body in owner.subgraphs.values() for graph in body.walk()]
         for alias in captured_values(inside).get(old, ()):
-            yield from (
-                Site(alias, op, port) for op, port in alias.graph.uses(alias) if isinstance(port, int)
-            )
+            yield from (Site(alias, op, port) for op, port in alias.uses if isinstance(port, int))

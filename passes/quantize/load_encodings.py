@@ -121,16 +121,16 @@ class LoadEncodings(Pass):
         quantizer = model.quant.of_value(value)
         if quantizer is None:
             return
-        moving = [(value, use) for use in value.graph.uses(value)]
+        moving = [(value, use) for use in value.uses]
         for source, (op, port) in moving:
-            for result in op.graph.op_outputs(op) if is_grid_preserving(op) and port == 0 else ():
+            for result in op.outputs if is_grid_preserving(op) and port == 0 else ():
                 if result is None or result in loaded or model.quant.get(Site(result)) is None:
                     continue
                 reason = f"{op.label} moves '{source.name}', which '{self.file}' lists"
                 model.quant.remove(Site(result), reason)
                 model.quant.place(Site(result), quantizer, reason)
                 loaded[result] = None
-                moving += [(result, use) for use in result.graph.uses(result)]
+                moving += [(result, use) for use in result.uses]
 
     def _missing(self, model: Model, loaded: dict[Value, None]) -> Iterator[str]:
         """A note on the tensors that have quantizers and no grids in the file; those of biases follow."""

@@ -153,7 +153,7 @@ class _Application:
     # -- what a rule is for ---------------------------------------------------------------------------
 
     def _set_op(self, op: Op) -> None:
-        for port, value in enumerate(op.graph.op_inputs(op)):
+        for port, value in enumerate(op.inputs):
             if value is None or not is_plain_float(value) or self._is_inner(value):
                 continue
             is_weight = value.original.const is not None and _is_trained_input(op, port, value.original)
@@ -167,9 +167,9 @@ class _Application:
     def _results(self, op: Op) -> Iterator[Value]:
         """What an op makes; if that is inside of a region, what the region makes."""
         region = op.region
-        made = [value for value in op.graph.op_outputs(op) if value is not None and is_plain_float(value)]
+        made = [value for value in op.outputs if value is not None and is_plain_float(value)]
         if region is not None and any(map(self._is_inner, made)):
-            made = [value for value in op.graph.op_outputs(region.root) if value is not None]
+            made = [value for value in region.root.outputs if value is not None]
         return filter(is_plain_float, made)
 
     def _sites_of_result(self, value: Value) -> list[Site]:
@@ -204,7 +204,7 @@ class _Application:
 
     def _is_inner(self, value: Value) -> bool:
         """Whether nothing outside of a region can see the tensor, which runs as one operator."""
-        producer = value.graph.producer(value)
+        producer = value.producer
         region = producer.region if producer is not None else None
         return region is not None and region.is_inner(value) and not self.quant.touches(value)
 
@@ -278,7 +278,7 @@ class _Application:
         if setting.bits is not None or isinstance(setting.format, IntFormat):
             return False
         values = [site.value for site in self.quant.sites_of(quantizer) if site.op is None]
-        producers = (value.graph.producer(value) for value in values)
+        producers = (value.producer for value in values)
         return any(self._stays_integer(op) for op in producers if op is not None)
 
     def _keep_integer_readers(self, quantizer: Quantizer, sites: Sequence[Site]) -> None:
@@ -294,7 +294,7 @@ class _Application:
         """The free places where ops that stay in integers read what is quantized at some sites."""
         for value in [site.value for site in sites if site.op is None]:
             for alias in self.scopes.aliases(value):
-                for use in alias.graph.uses(alias):
+                for use in alias.uses:
                     if not isinstance(use.port, int) or not self._stays_integer(use.op):
                         continue
                     site = Site(alias, use.op, use.port)
@@ -310,7 +310,7 @@ class _Application:
     def _multiplies_integers(self, op: Op) -> bool:
         if weight_port(op) is None:
             return False
-        read = [value for value in op.graph.op_inputs(op)[:2] if value is not None]
+        read = [value for value in op.inputs[:2] if value is not None]
         held = [self.quant.of_use(value, op, port) for port, value in enumerate(read)]
         return all(q is not None and isinstance(q.spec.format, IntFormat) for q in held)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from qc.ir.facts.dataflow import huge_values
 from qc.ir.facts.op_traits import is_grid_preserving, joins_grids, stays_within
 from qc.ir.facts.scopes import RegionBranchEdge, Scopes
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.spec import Quantizer
 from qc.ir.quant_table import Site
@@ -70,7 +70,7 @@ class TieQuantizers(Pass):
 
 def _tie_compared(model: Model, op: Op) -> None:
     """Gives a constant the grid of the data that it is compared with."""
-    inputs = [value for value in op.graph.op_inputs(op) if value is not None]
+    inputs = [value for value in op.inputs if value is not None]
     constant = [port for port, value in enumerate(inputs) if value.original.const is not None]
     if len(inputs) != 2 or len(constant) != 1:
         return
@@ -86,11 +86,11 @@ def _tie_compared(model: Model, op: Op) -> None:
 
 
 def _tie_moved(model: Model, op: Op, reason: str) -> None:
-    source = op.graph.op_inputs(op)[0]
+    source = op.inputs[0]
     quantizer = model.quant.of_use(source, op, 0) if source is not None else None
     if quantizer is None:
         return
-    for value in op.graph.op_outputs(op):
+    for value in op.outputs:
         other = model.quant.of_value(value) if value is not None else None
         if other is None or other.is_fixed or quantizer.is_fixed:
             continue
@@ -133,9 +133,9 @@ def _follows(model: Model, scopes: Scopes, edge: RegionBranchEdge, source: Value
 
 def _inherit_range(model: Model, op: Op, asked_by: str) -> None:
     """Fixes the range of a join's result if all its inputs are fixed to the same one."""
-    output = op.graph.op_outputs(op)[0]
+    output = op.outputs[0]
     shared = model.quant.of_value(output) if output is not None else None
-    inputs = [(port, v) for port, v in enumerate(op.graph.op_inputs(op)) if v is not None and v.is_float]
+    inputs = [(port, v) for port, v in enumerate(op.inputs) if v is not None and v.is_float]
     held = [model.quant.of_use(value, op, port) for port, value in inputs]
     ranges = {quantizer.spec.fixed_range if quantizer is not None else None for quantizer in held}
     if shared is not None and len(ranges) == 1 and None not in ranges:
@@ -144,13 +144,13 @@ def _inherit_range(model: Model, op: Op, asked_by: str) -> None:
 
 
 def _tie_joined(model: Model, op: Op, asked_by: str) -> None:
-    graph, quant = op.graph, model.quant
-    output = graph.op_outputs(op)[0]
+    quant = model.quant
+    output = op.outputs[0]
     shared = quant.of_value(output) if output is not None else None
     if shared is None:
         return
     reason = f"{op.label} joins tensors of one grid"
-    for port, value in enumerate(graph.op_inputs(op)):
+    for port, value in enumerate(op.inputs):
         if value is None or not value.is_float:
             continue
         own = quant.of_use(value, op, port)
@@ -169,13 +169,13 @@ def _tie_joined(model: Model, op: Op, asked_by: str) -> None:
 
 def _tie_nested_joins(model: Model, op: Op, asked_by: str) -> None:
     """Gives what is joined once more, and not read otherwise, the grid of the last join at once."""
-    quant, output = model.quant, op.graph.op_outputs(op)[0]
+    quant, output = model.quant, op.outputs[0]
     shared = quant.of_value(output) if output is not None else None
-    for port, value in enumerate(op.graph.op_inputs(op)):
+    for port, value in enumerate(op.inputs):
         own = quant.of_use(value, op, port) if value is not None else None
         if own is None or shared is None or own is shared or own.spec != shared.spec or shared.is_fixed:
             continue
-        makers = (site.value.graph.producer(site.value) for site in quant.sites_of(own))
+        makers = (site.value.producer for site in quant.sites_of(own))
         is_join = any(maker is not None and joins_grids(maker) for maker in makers)
         if is_join and not own.is_fixed and _only_flows_into(model, own, op):
             quant.tie(shared, [own], f"{op.label} joins it once more", asked_by)
@@ -191,24 +191,24 @@ def _only_flows_into(model: Model, quantizer: Quantizer, op: Op) -> bool:
     sites = model.quant.sites_of(quantizer)
     held = {site.value for site in sites}
     return all(site.op is None or site.op is op for site in sites) and all(
-        _is_private(value.graph, value, held, op) for value in held
+        _is_private(value, held, op) for value in held
     )
 
 
-def _is_private(graph: Graph, value: Value, held: set[Value], op: Op) -> bool:
-    if graph.is_output(value) or value.original.const is not None:
+def _is_private(value: Value, held: set[Value], op: Op) -> bool:
+    if value.is_output or value.original.const is not None:
         return value.original.const is not None
-    moved = (use.op for use in graph.uses(value) if use.op is not op)
-    return all(all(out in held for out in graph.op_outputs(mover) if out is not None) for mover in moved)
+    moved = (use.op for use in value.uses if use.op is not op)
+    return all(all(out in held for out in mover.outputs if out is not None) for mover in moved)
 
 
 def _before_move(model: Model, site: Site) -> Site | None:
     """Where an op that only moves data for a single reader reads it; None if none such makes what is read."""
-    graph, value = site.value.graph, site.value
-    mover = graph.producer(value)
-    if mover is None or not is_grid_preserving(mover) or graph.is_output(value) or len(graph.uses(value)) > 1:
+    value = site.value
+    mover = value.producer
+    if mover is None or not is_grid_preserving(mover) or value.is_output or len(value.uses) > 1:
         return None
-    held, source = model.quant.get(Site(value)), graph.op_inputs(mover)[0]
+    held, source = model.quant.get(Site(value)), mover.inputs[0]
     if held is None or held.is_fixed or source is None or mover.num_outputs > 1:
         return None
     return Site(source, mover, 0) if model.quant.of_use(source, mover, 0) is held else None

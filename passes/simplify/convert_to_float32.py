@@ -94,10 +94,9 @@ def _double_networks(model: Model) -> set[Value]:
 
 def _touched(op: Op) -> Iterator[Value]:
     """All that an op reads or makes, the interface of its bodies included."""
-    graph = op.graph
     bodies = op.subgraphs.values()
     interfaces = [value for body in bodies for value in (*body.inputs, *body.outputs)]
-    values = (*graph.op_inputs(op), *graph.op_outputs(op), *interfaces)
+    values = (*op.inputs, *op.outputs, *interfaces)
     return (value for value in values if value is not None)
 
 
@@ -128,7 +127,7 @@ def _holds_halves(info: ValueInfoProto) -> bool:
 
 
 def _convert_value(rewriter: Rewriter, value: Value) -> None:
-    if value.id not in value.graph.nx:
+    if value not in value.graph:
         return  # the result of a Constant that became an initializer
     doubles = value.const is not None and value.type.elem_type == DOUBLE
     rewriter.set_element_type(value, FLOAT)
@@ -161,7 +160,7 @@ def _convert_op(rewriter: Rewriter, op: Op, converted: dict[Value, int]) -> None
     if constant is not None and constant.data_type in _HALVES:  # an initializer is stored as it was
         converted[make_initializer(rewriter, op, constant)] = constant.data_type
         return
-    changed = _HALVES | {converted[value] for value in op.graph.op_outputs(op) if value in converted}
+    changed = _HALVES | {converted[value] for value in op.outputs if value in converted}
     for name, attribute in op.attributes.items():
         if attribute.type == AttributeProto.TENSOR and attribute.t.data_type in changed:
             numbers = TensorRef(attribute.t, op.graph.model.base_dir).numpy()
@@ -174,13 +173,13 @@ def _convert_op(rewriter: Rewriter, op: Op, converted: dict[Value, int]) -> None
 def _keep_types(rewriter: Rewriter, op: Op, converted: dict[Value, int]) -> None:
     """Puts casts around an op, so that it reads and makes what it did."""
     graph = op.graph
-    for port, value in enumerate(graph.op_inputs(op)):
+    for port, value in enumerate(op.inputs):
         if value in converted:
             type = value.type._replace(elem_type=converted[value])
             given = rewriter.add_value(graph, f"{value.name}_cast", type)
             rewriter.add_op(graph, "Cast", [value], [given], {"to": type.elem_type})
             rewriter.set_input(op, port, given)
-    for value in graph.op_outputs(op):
+    for value in op.outputs:
         if value in converted:
             result = rewriter.add_value(graph, f"{value.name}_cast", value.type)
             rewriter.replace_uses(value, result)

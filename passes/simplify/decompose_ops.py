@@ -154,7 +154,7 @@ class DecomposeOps(Pass):
         found = [op for graph in graphs for op in graph.ops() if _full_name(op) in wanted]
         found = [op for op in found if not self.weighted or _has_weights(op)]
         for op in found:
-            data = op.graph.op_inputs(op)[_DATA.get(_full_name(op), 0)]
+            data = op.inputs[_DATA.get(_full_name(op), 0)]
             is_float = data is not None and data.type.elem_type == TensorProto.FLOAT
             write = wanted[_full_name(op)](op) if is_float or op.is_type(*_MOVED) else None
             stays = write is None and target.rule_for(op.op_type, op.domain).runs == "float"
@@ -169,10 +169,10 @@ class DecomposeOps(Pass):
             with rewriter.action("decompose", op):
                 build = Builder(rewriter, op)
                 made = write(build)
-                for old, new in zip(op.graph.op_outputs(op), made, strict=True):
+                for old, new in zip(op.outputs, made, strict=True):
                     if old is not None and new is not None:
                         put_in_place(rewriter, old, new)
-                read = op.graph.op_inputs(op)
+                read = op.inputs
                 rewriter.erase_op(op)
                 for value in read:
                     rewriter.erase_unread(value)
@@ -247,7 +247,7 @@ def _fused_for(target: Target) -> Known:
 
 def _has_weights(op: Op) -> bool:
     """Whether an op has weights that get a grid only in other ops."""
-    is_constant = [fixed_constant(value) is not None for value in op.graph.op_inputs(op)]
+    is_constant = [fixed_constant(value) is not None for value in op.inputs]
     return _full_name(op) in _WEIGHTED and any(is_constant)
 
 

@@ -56,7 +56,7 @@ class Dequantize(Pass):
         for graph in list(model.graph.walk()):
             for op in graph.ops():
                 rule = _rule(op)
-                changed |= rule is not None and op.id in graph.nx and _apply(rule, twins, op)
+                changed |= rule is not None and op in graph and _apply(rule, twins, op)
         if changed:
             EliminateDeadCode().run(model, context)
         left = quantized_form(model.graphs())
@@ -102,14 +102,14 @@ _RULES: Mapping[str, Rule] = {
 
 
 def _dequantize(twins: FloatTwins, op: Op) -> None:
-    codes, scale, zero_point = (*op.graph.op_inputs(op), None)[:3]
+    codes, scale, zero_point = (*op.inputs, None)[:3]
     grid = Grid(needed(scale), zero_point, op.attribute("axis", 1), op.attribute("block_size", 0))
-    result, twin = needed(op.graph.op_outputs(op)[0]), twins.of(codes, grid)
+    result, twin = needed(op.outputs[0]), twins.of(codes, grid)
     twins.substitute(result, twin)
-    is_constant = twin.const is not None and twin.graph is result.graph and not twin.graph.is_output(twin)
+    is_constant = twin.const is not None and twin.graph is result.graph and not twin.is_output
     if is_constant and float_name(needed(codes).name, result.name) == result.name:
         twins.rewriter.swap_names(result, twin)
 
 
 def _pass_on(twins: FloatTwins, op: Op) -> None:
-    twins.substitute(needed(op.graph.op_outputs(op)[0]), needed(op.graph.op_inputs(op)[0]))
+    twins.substitute(needed(op.outputs[0]), needed(op.inputs[0]))

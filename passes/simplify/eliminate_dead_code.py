@@ -24,14 +24,14 @@ class EliminateDeadCode(Pass):
         for graph in reversed(list(model.graphs())):
             _remove_unread_ops(rewriter, graph)
             for value in graph.values():
-                if value.const is not None and not (graph.is_input(value) or graph.is_read(value)):
+                if value.const is not None and not (value.is_input or value.is_read):
                     with rewriter.action("drop constant", value):
                         rewriter.drop_unread(value)
 
 
 def _remove_unread_ops(rewriter: Rewriter, graph: Graph) -> None:
     for op in reversed(graph.ops()):
-        results = [value for value in graph.op_outputs(op) if value is not None]
-        if not any(graph.is_read(value) for value in results):
+        results = [value for value in op.outputs if value is not None]
+        if not any(value.is_read for value in results):
             with rewriter.action("drop op", op):
                 rewriter.erase_op(op)

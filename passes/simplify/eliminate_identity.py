@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.facts.op_traits import trains
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 from qc.ir.value_type import Shape
@@ -57,20 +57,20 @@ class EliminateIdentity(Pass):
         rewriter, advised = Rewriter(model), dict[str, None]()
         for graph in model.graphs():
             for op in graph.ops():
-                narrow = narrow_shapes(graph, op) if op.is_type("Expand") else None
-                source = _returned(graph, op)
-                detour = detour_before(graph, op) if op.is_type("Transpose") else None
+                narrow = narrow_shapes(op) if op.is_type("Expand") else None
+                source = _returned(op)
+                detour = detour_before(op) if op.is_type("Transpose") else None
                 if detour is not None:
                     with rewriter.action("in the order of axes that it has", op):
                         detour.leave_out(rewriter)
                 elif narrow is not None:
-                    _leave_out_copies(rewriter, graph, op, narrow)
+                    _leave_out_copies(rewriter, op, narrow)
                 elif source is not None:
-                    _bypass(rewriter, graph, op, source)
-                elif (whole := unshaped(graph, op)) is not None:
-                    _reshape_once(rewriter, graph, op, whole)
-                elif op.is_type("Concat") and len(_joined(graph, op)) < op.num_inputs:
-                    _join(rewriter, graph, op, _joined(graph, op))
+                    _bypass(rewriter, op, source)
+                elif (whole := unshaped(op)) is not None:
+                    _reshape_once(rewriter, op, whole)
+                elif op.is_type("Concat") and len(_joined(op)) < op.num_inputs:
+                    _join(rewriter, op, _joined(op))
                 elif op.is_type("Dropout") and trains(op):
                     advised[advice(op)] = None
                 elif needless := needless_attributes(op):
@@ -78,14 +78,14 @@ class EliminateIdentity(Pass):
         context.notes += [note for note in advised if note and note not in context.notes]
 
 
-def _returned(graph: Graph, op: Op) -> Value | None:
+def _returned(op: Op) -> Value | None:
     """The input that an op returns; None if it does something."""
-    given = graph.op_inputs(op)[0] if op.num_inputs else None
+    given = op.inputs[0] if op.num_inputs else None
     if op.is_type("Identity"):
         return given
     if op.is_type("Dropout"):
-        mask = graph.op_outputs(op)[1] if op.num_outputs > 1 else None
-        return given if not trains(op) and (mask is None or not graph.is_read(mask)) else None
+        mask = op.outputs[1] if op.num_outputs > 1 else None
+        return given if not trains(op) and (mask is None or not mask.is_read) else None
     if op.is_type("Cast"):
         return given if given is not None and given.type.elem_type == op.attribute("to") != 0 else None
     if op.is_type("Reshape") and op.num_inputs == 2:  # before opset 5 it has the shape as an attribute
@@ -93,20 +93,20 @@ def _returned(graph: Graph, op: Op) -> Value | None:
     if op.is_type("Gather"):
         return given if given is not None and _takes_all(given, op) else None
     if op.is_type("Slice"):
-        return given if given is not None and _leaves_all(graph, op, given) else None
+        return given if given is not None and _leaves_all(op, given) else None
     if op.is_type("Expand", "Resize", "Tile"):
         return given if given is not None and keeps_lengths(op) else None
     if op.is_type("Concat"):
-        joined = _joined(graph, op)
+        joined = _joined(op)
         return joined[0] if len(joined) == 1 else None
-    if op.is_type("Sub") and is_needless_shift(graph, op):
+    if op.is_type("Sub") and is_needless_shift(op):
         return given
-    return _kept_by_number(graph, op) if op.is_type(*_NEUTRAL) and op.num_inputs == 2 else None
+    return _kept_by_number(op) if op.is_type(*_NEUTRAL) and op.num_inputs == 2 else None
 
 
 def _has_shape(value: Value, op: Op) -> bool:
     """Whether a Reshape asks for the lengths that a tensor has, one of which it may leave to be found."""
-    asked, shape = fixed_constant(op.graph.op_inputs(op)[1]), value.type.shape
+    asked, shape = fixed_constant(op.inputs[1]), value.type.shape
     if asked is None or shape is None or len(shape) != asked.size or op.attribute("allowzero", 0):
         return False
     return all(length in (-1, 0, known) for length, known in zip(asked.numpy().tolist(), shape, strict=True))
@@ -114,17 +114,17 @@ def _has_shape(value: Value, op: Op) -> bool:
 
 def _takes_all(value: Value, op: Op) -> bool:
     """Whether a Gather takes all that there is along its axis, in its order."""
-    places, shape, axis = fixed_constant(op.graph.op_inputs(op)[1]), value.type.shape, op.attribute("axis", 0)
+    places, shape, axis = fixed_constant(op.inputs[1]), value.type.shape, op.attribute("axis", 0)
     if places is None or shape is None or not -len(shape) <= axis < len(shape):
         return False
     length = shape[axis]
     return places.shape == (length,) and places.numpy().tolist() == list(range(places.size))
 
 
-def _leaves_all(graph: Graph, op: Op, value: Value) -> bool:
+def _leaves_all(op: Op, value: Value) -> bool:
     """Whether a Slice leaves as many numbers along its axes as there are, in their order."""
-    axes, steps = (fixed_constant(one) for one in [*graph.op_inputs(op), *[None] * 4][3:5])
-    before, after = (one.type.shape if one is not None else None for one in (value, graph.op_outputs(op)[0]))
+    axes, steps = (fixed_constant(one) for one in [*op.inputs, *[None] * 4][3:5])
+    before, after = (one.type.shape if one is not None else None for one in (value, op.outputs[0]))
     if axes is None or not before or after is None or len(before) != len(after):
         return False
     if not all(-len(before) <= axis < len(before) for axis in axes.numpy().tolist()):
@@ -135,9 +135,9 @@ def _leaves_all(graph: Graph, op: Op, value: Value) -> bool:
     return in_order and is_whole and value.original.const is None
 
 
-def _kept_by_number(graph: Graph, op: Op) -> Value | None:
+def _kept_by_number(op: Op) -> Value | None:
     """The operand that the other one, a constant number, does not change."""
-    left, right = graph.op_inputs(op)
+    left, right = op.inputs
     if _is_neutral(op, right, left):
         return left
     return right if op.op_type in _COMMUTATIVE and _is_neutral(op, left, right) else None
@@ -153,9 +153,9 @@ def _is_neutral(op: Op, number: Value | None, other: Value | None) -> bool:
     return all(fits) and data.size > 0 and data.extremes() == (_NEUTRAL[op.op_type],) * 2
 
 
-def _joined(graph: Graph, op: Op) -> Sequence[Value | None]:
+def _joined(op: Op) -> Sequence[Value | None]:
     """The inputs of a Concat that have numbers; the first, if none has."""
-    given = graph.op_inputs(op)
+    given = op.inputs
     return [value for value in given if not _is_empty(value, op.attribute("axis", 0))] or given[:1]
 
 
@@ -166,23 +166,21 @@ def _is_empty(value: Value | None, axis: int) -> bool:
     """
     if value is None or value.original.type.shape is None:
         return False
-    shape, producer = value.original.type.shape, value.graph.producer(value)
+    shape, producer = value.original.type.shape, value.producer
     if not -len(shape) <= axis < len(shape) or shape[axis] != 0:
         return False
-    source = (
-        producer.graph.op_inputs(producer)[0] if producer is not None and producer.is_type("Slice") else None
-    )
+    source = producer.inputs[0] if producer is not None and producer.is_type("Slice") else None
     length = (source.type.shape or shape)[axis] if source is not None else 0
     return value.original.const is not None or (isinstance(length, int) and length > 0)
 
 
-def _join(rewriter: Rewriter, graph: Graph, op: Op, joined: Sequence[Value | None]) -> None:
-    result = graph.op_outputs(op)[0]
+def _join(rewriter: Rewriter, op: Op, joined: Sequence[Value | None]) -> None:
+    result = op.outputs[0]
     if result is None:
         return
     with rewriter.action("leave out what is empty", op):
-        made = rewriter.add_value(graph, result.name, result.type)
-        rewriter.add_op(graph, "Concat", joined, [made], {"axis": op.attribute("axis", 0)})
+        made = rewriter.add_value(op.graph, result.name, result.type)
+        rewriter.add_op(op.graph, "Concat", joined, [made], {"axis": op.attribute("axis", 0)})
         rewriter.replace_uses(result, made)
         rewriter.erase_op(op)
 
@@ -193,13 +191,13 @@ def _leave_out_attributes(rewriter: Rewriter, op: Op, names: Sequence[str]) -> N
             rewriter.set_attribute(op, name, None)
 
 
-def _bypass(rewriter: Rewriter, graph: Graph, op: Op, source: Value, between: Value | None = None) -> None:
+def _bypass(rewriter: Rewriter, op: Op, source: Value, between: Value | None = None) -> None:
     """Lets all that read an op read its source, without what may have been between the two."""
-    result = graph.op_outputs(op)[0]
+    result = op.outputs[0]
     if result is None:
         return
-    fixed_name = graph.producer(source) is None or graph.is_output(source)
-    if graph.is_output(result) and fixed_name:
+    fixed_name = source.producer is None or source.is_output
+    if result.is_output and fixed_name:
         return
     with rewriter.action("bypass", op):
         rewriter.replace_uses(result, source)
@@ -207,19 +205,19 @@ def _bypass(rewriter: Rewriter, graph: Graph, op: Op, source: Value, between: Va
         rewriter.erase_unread(between)
 
 
-def _reshape_once(rewriter: Rewriter, graph: Graph, op: Op, source: Value) -> None:
+def _reshape_once(rewriter: Rewriter, op: Op, source: Value) -> None:
     """Lets a reshape read what the one before it read, or all read that, if it is taken back."""
-    between = graph.op_inputs(op)[0]
-    if is_taken_back(graph, op, source):
-        _bypass(rewriter, graph, op, source, between)
+    between = op.inputs[0]
+    if is_taken_back(op, source):
+        _bypass(rewriter, op, source, between)
     elif asks_for_all_lengths(op):
         with rewriter.action("reshape once", op):
             rewriter.set_input(op, 0, source)
             rewriter.erase_unread(between)
 
 
-def _leave_out_copies(rewriter: Rewriter, graph: Graph, op: Op, narrow: Mapping[Value, Shape]) -> None:
-    source, result = graph.op_inputs(op)[0], graph.op_outputs(op)[0]
+def _leave_out_copies(rewriter: Rewriter, op: Op, narrow: Mapping[Value, Shape]) -> None:
+    source, result = op.inputs[0], op.outputs[0]
     assert source is not None and result is not None
     with rewriter.action("without copies", op):
         for value, shape in narrow.items():

@@ -48,7 +48,7 @@ class FixInputs(Pass):
         rewriter = Rewriter(model)
         for name, number in self.as_numbers().items():
             given = _input(model, name)
-            if not model.graph.is_read(given):
+            if not given.is_read:
                 continue
             with rewriter.action("fix input", given, f"it is {number:g} from now on"):
                 constant = rewriter.add_constant(model.graph, _as_its_type(given, number), f"{name}_fixed")

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qc.ir.facts.constants import initializer
 from qc.ir.facts.op_traits import bias_port, measures_batch, weight_port
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
@@ -52,12 +53,12 @@ class FoldBatchNorms(Pass):
         for graph in model.graphs():
             for fold in (_fold, fold_into_rows):
                 for op in graph.ops():
-                    if op.id in graph.nx:
-                        fold(rewriter, graph, op)
+                    if op in graph:
+                        fold(rewriter, op)
             for op in graph.ops():
-                affine = affine_of(graph, op) if op.is_type("BatchNormalization") else None
+                affine = affine_of(op) if op.is_type("BatchNormalization") else None
                 if affine is not None:
-                    fold_forward(rewriter, graph, op, affine)
+                    fold_forward(rewriter, op, affine)
         _tell_of_training(model, context)
 
 
@@ -67,7 +68,7 @@ def _tell_of_training(model: Model, context: PassContext) -> None:
         for graph in model.graphs()
         for op in graph.ops()
         if measures_batch(op)
-        if all(constant_of(graph, value) is not None for value in graph.op_inputs(op)[1:])
+        if all(constant_of(value) is not None for value in op.inputs[1:])
     ]
     if trained:
         more = f" and {len(trained) - 1} more normalize" if len(trained) > 1 else " normalizes"
@@ -75,46 +76,46 @@ def _tell_of_training(model: Model, context: PassContext) -> None:
         context.notes.append(f"{text}: export the model for inference (model.eval() in PyTorch)")
 
 
-def _fold(rewriter: Rewriter, graph: Graph, op: Op) -> None:
-    data = _data_input(graph, op)
-    result = graph.op_outputs(op)[0] if data is not None else None
-    if data is None or result is None or not graph.is_read_once(data):
+def _fold(rewriter: Rewriter, op: Op) -> None:
+    data = _data_input(op)
+    result = op.outputs[0] if data is not None else None
+    if data is None or result is None or not data.is_read_once:
         return
-    found = channels_of(graph, data)
-    producer = graph.producer(found.made) if found is not None else None
-    channels = _channels(graph, producer) if producer is not None else None
+    found = channels_of(data)
+    producer = found.made.producer if found is not None else None
+    channels = _channels(producer) if producer is not None else None
     if found is None or producer is None or not channels:
         return
-    affine = _affine(graph, op, data, producer, found, channels)
+    affine = _affine(op, data, producer, found, channels)
     if affine is None:
         return
     with rewriter.action("fold into weight", producer):
-        _apply(rewriter, graph, producer, affine)
+        _apply(rewriter, producer, affine)
         rewriter.replace_uses(result, data)
         rewriter.erase_op(op)
 
 
-def _data_input(graph: Graph, op: Op) -> Value | None:
+def _data_input(op: Op) -> Value | None:
     """The input of an affine op that is not constant; None if this is no affine op."""
-    inputs = graph.op_inputs(op)
+    inputs = op.inputs
     if op.is_type("BatchNormalization"):
         return inputs[0]
     if op.is_type("Mul", "Div", "Add", "Sub"):
-        varying = [value for value in inputs if value is not None and graph.constant(value) is None]
+        varying = [value for value in inputs if value is not None and initializer(value) is None]
         is_divisor = op.is_type("Div") and varying[:1] != [inputs[0]]
         return varying[0] if len(varying) == 1 and not is_divisor else None
     return None
 
 
-def _channels(graph: Graph, op: Op) -> int | None:
+def _channels(op: Op) -> int | None:
     """The number of output channels of an op whose weight and bias are constants; None for any other op."""
     if op.is_type("MatMul"):
-        matrix = matrix_of(graph, op)
+        matrix = matrix_of(op)
         return matrix.channels if matrix is not None else None
     if not op.is_type("Conv", "ConvTranspose", "Gemm"):
         return None
-    weight, bias = _constant(graph, op, weight_port(op)), _constant(graph, op, bias_port(op))
-    if weight is None or (bias is None and _is_given(graph, op, bias_port(op))):
+    weight, bias = _constant(op, weight_port(op)), _constant(op, bias_port(op))
+    if weight is None or (bias is None and _is_given(op, bias_port(op))):
         return None
     channels = _weight_channels(op, weight.shape)
     fits = channels is None or bias is None or _bias_fits(op, bias.shape, channels)
@@ -139,27 +140,25 @@ def _bias_fits(op: Op, shape: tuple[int, ...], channels: int) -> bool:
     return shape == (channels,)
 
 
-def _is_given(graph: Graph, op: Op, port: int | None) -> bool:
-    return port is not None and port < op.num_inputs and graph.op_inputs(op)[port] is not None
+def _is_given(op: Op, port: int | None) -> bool:
+    return port is not None and port < op.num_inputs and op.inputs[port] is not None
 
 
-def _constant(graph: Graph, op: Op, port: int | None) -> TensorRef | None:
-    if port is None or not _is_given(graph, op, port):
+def _constant(op: Op, port: int | None) -> TensorRef | None:
+    if port is None or not _is_given(op, port):
         return None
-    return constant_of(graph, graph.op_inputs(op)[port])
+    return constant_of(op.inputs[port])
 
 
-def _affine(graph: Graph, op: Op, data: Value, producer: Op, found: Channels, channels: int) -> Affine | None:
+def _affine(op: Op, data: Value, producer: Op, found: Channels, channels: int) -> Affine | None:
     is_product, is_moved = producer.is_type("Gemm", "MatMul"), found.made is not data
     if op.is_type("BatchNormalization"):
-        affine = affine_of(graph, op) if found.axis == 1 and not (is_product and is_moved) else None
+        affine = affine_of(op) if found.axis == 1 and not (is_product and is_moved) else None
         return affine if affine is not None and affine.scale.shape == (channels,) else None
     if is_product:
         return None
-    constant = next(
-        graph.constant(value) for value in graph.op_inputs(op) if value is not None and value is not data
-    )
-    weight = _constant(graph, producer, weight_port(producer))
+    constant = next(initializer(value) for value in op.inputs if value is not None and value is not data)
+    weight = _constant(producer, weight_port(producer))
     if constant is None or weight is None:
         return None
     numbers = _per_channel(constant, found, channels)
@@ -176,7 +175,7 @@ def _elementwise(op: Op, data: Value, numbers: np.ndarray) -> Affine | None:
         return Affine(1 / numbers, zeros) if is_sound else None
     if op.is_type("Add"):
         return Affine(ones, numbers)
-    is_minuend = op.graph.op_inputs(op)[0] is data
+    is_minuend = op.inputs[0] is data
     return Affine(ones, -numbers) if is_minuend else Affine(-ones, numbers)
 
 
@@ -190,21 +189,21 @@ def _per_channel(constant: TensorRef, found: Channels, channels: int) -> np.ndar
     return np.broadcast_to(constant.numpy().astype(np.float64).reshape(-1), (channels,))
 
 
-def _apply(rewriter: Rewriter, graph: Graph, op: Op, affine: Affine) -> None:
+def _apply(rewriter: Rewriter, op: Op, affine: Affine) -> None:
     """Scales the weight and the bias of ``op`` and adds the shift to the bias; both become new constants."""
     if op.is_type("MatMul"):
-        become_gemm(rewriter, graph, op)
+        become_gemm(rewriter, op)
     port, bias_at = weight_port(op), bias_port(op)
     assert port is not None and bias_at is not None
-    weight, bias = _constant(graph, op, port), _constant(graph, op, bias_at)
+    weight, bias = _constant(op, port), _constant(op, bias_at)
     assert weight is not None
     array = weight.numpy()
     scaled = array * _along_channels(op, affine.scale, array.shape)
     beta = float(op.attribute("beta", 1.0)) if op.is_type("Gemm") else 1.0
     old_bias = bias.numpy().astype(np.float64) * beta if bias is not None else 0.0
     new_bias = (old_bias * affine.scale + affine.shift).astype(array.dtype)
-    set_constant(rewriter, graph, op, port, scaled.astype(array.dtype))
-    set_constant(rewriter, graph, op, bias_at, new_bias)
+    set_constant(rewriter, op, port, scaled.astype(array.dtype))
+    set_constant(rewriter, op, bias_at, new_bias)
     if beta != 1.0:
         rewriter.set_attribute(op, "beta", 1.0)
 

@@ -13,7 +13,7 @@ from onnx import ModelProto
 
 from qc.ir.analysis import CONSTANTS, STRUCTURE, analysis
 from qc.ir.body_rewriter import BodyRewriter
-from qc.ir.facts.constants import is_default
+from qc.ir.facts.constants import initializer, is_default
 from qc.ir.facts.op_traits import is_random, reads_shape_only
 from qc.ir.facts.qdq import narrows_codes
 from qc.ir.graph import Graph, Op, Value
@@ -106,9 +106,8 @@ class FoldConstants(Pass):
         frontier = [
             value
             for op in foldable
-            for value in graph.op_outputs(op)
-            if value is not None
-            and (graph.is_output(value) or any(u.op not in foldable for u in graph.uses(value)))
+            for value in op.outputs
+            if value is not None and (value.is_output or any(u.op not in foldable for u in value.uses))
         ]
         if not frontier:
             return
@@ -149,16 +148,16 @@ class _Folding:
         graph, before = self.graph, self.graph.epoch
         self.room = None
         self.left.clear()
-        for op in reversed([op for op in self.order if op.id in graph.nx]):
-            wanted = [value for value in graph.op_outputs(op) if value is not None and graph.is_read(value)]
+        for op in reversed([op for op in self.order if op in graph]):
+            wanted = [value for value in op.outputs if value is not None and value.is_read]
             arrays = [self.results.get(value.name) for value in wanted]
             # A sequence is no initializer, and what is not known is read by such an op, or by one that stays.
             data = [self._stored(array) for array in arrays if isinstance(array, np.ndarray)]
-            if len(data) < len(wanted) or any(map(graph.is_output, wanted)):
+            if len(data) < len(wanted) or any(value.is_output for value in wanted):
                 continue
             constants = dict(zip(wanted, data, strict=True))
             if self._fits(op, constants):
-                _replace(self.rewriter, graph, op, constants)
+                _replace(self.rewriter, op, constants)
         return graph.epoch != before
 
     def tell(self) -> None:
@@ -173,7 +172,7 @@ class _Folding:
     def _fits(self, op: Op, constants: Mapping[Value, TensorRef]) -> bool:
         size = sum(data.nbytes for data in constants.values())
         limit = self.options.max_megabytes * 1e6
-        if size > limit and not (limit and all(is_table(self.graph, value) for value in constants)):
+        if size > limit and not (limit and all(is_table(value) for value in constants)):
             self._leave(op, f"its results take {size / 1e6:.3g} MB", "max_megabytes")
             return False
         growth = self._growth(op, constants)
@@ -188,9 +187,9 @@ class _Folding:
 
     def _growth(self, op: Op, constants: Mapping[Value, TensorRef]) -> int:
         """By how many bytes results make the model larger; 0 for parameters that quantization makes small."""
-        sources = sources_of(self.graph, op, self.order)
+        sources = sources_of(op, self.order)
         elements = sum(data.size for data in constants.values())
-        if elements <= sources.read and all(is_parameter(self.graph, value) for value in constants):
+        if elements <= sources.read and all(is_parameter(value) for value in constants):
             return 0
         return sum(data.nbytes for data in constants.values()) - sources.needless
 
@@ -214,7 +213,7 @@ def _lift_constant(rewriter: Rewriter, op: Op) -> None:
 
 def _name_type(rewriter: Rewriter, op: Op) -> None:
     """Writes a CastLike as a Cast, which does not read the other tensor, where the type of that is known."""
-    like = op.graph.op_inputs(op)[1]
+    like = op.inputs[1]
     elem_type = like.original.type.elem_type if like is not None else 0
     if elem_type:
         with rewriter.action("the type is known", op):
@@ -236,7 +235,7 @@ def _take_branches(rewriter: BodyRewriter, model: Model) -> bool:
     before = model.epoch
     for graph in model.graph.walk():
         for op in graph.ops():
-            condition = graph.constant(graph.op_inputs(op)[0]) if op.is_type("If") else None
+            condition = initializer(op.inputs[0]) if op.is_type("If") else None
             if condition is not None and condition.size == 1:
                 branch = "then_branch" if condition.numpy().item() else "else_branch"
                 with rewriter.action("take branch", op, f"the condition is constant, {branch} stays"):
@@ -267,8 +266,8 @@ def _is_known(value: Value) -> bool:
 
 
 def _lift_shape(rewriter: Rewriter, op: Op) -> None:
-    told, (result,) = told_of_shape(op), op.graph.op_outputs(op)
-    if told is not None and result is not None and not op.graph.is_output(result):
+    told, (result,) = told_of_shape(op), op.outputs
+    if told is not None and result is not None and not result.is_output:
         with rewriter.action("shape to initializer", op):
             make_initializer(rewriter, op, TensorRef.from_array(told))
 
@@ -278,7 +277,7 @@ def _leave_out_length(rewriter: Rewriter, op: Op) -> None:
     shape = shape_without_computed(op)
     if shape is not None:
         with rewriter.action("the length follows from the others", op):
-            (_, computed), (result, *_) = op.graph.op_inputs(op), op.graph.op_outputs(op)
+            (_, computed), (result, *_) = op.inputs, op.outputs
             name = f"{result.name if result is not None else op.name}_shape"
             rewriter.set_input(op, 1, rewriter.add_constant(op.graph, shape, name))
             rewriter.erase_unread(computed)
@@ -293,16 +292,16 @@ def constant_ops(graph: Graph) -> dict[Op, None]:
             continue
         if narrows_codes(op):
             continue
-        inputs = [value for value in graph.op_inputs(op) if value is not None]
-        if inputs and all(_is_constant(graph, value, found) for value in inputs):
+        inputs = [value for value in op.inputs if value is not None]
+        if inputs and all(_is_constant(value, found) for value in inputs):
             found[op] = None
     return found
 
 
-def _is_constant(graph: Graph, value: Value, found: dict[Op, None]) -> bool:
-    if graph.constant(value) is not None:
+def _is_constant(value: Value, found: dict[Op, None]) -> bool:
+    if initializer(value) is not None:
         return True
-    producer = graph.producer(value)
+    producer = value.producer
     return producer is not None and producer in found
 
 
@@ -310,10 +309,10 @@ def _compute(context: PassContext, proto: ModelProto, base_dir: Path | None) -> 
     return next(iter(context.required_executor().run(proto, [{}], base_dir=base_dir)))
 
 
-def _replace(rewriter: Rewriter, graph: Graph, op: Op, constants: Mapping[Value, TensorRef]) -> None:
+def _replace(rewriter: Rewriter, op: Op, constants: Mapping[Value, TensorRef]) -> None:
     with rewriter.action("fold", op):
         for value, data in constants.items():
-            const = rewriter.add_constant(graph, data, value.name)
+            const = rewriter.add_constant(op.graph, data, value.name)
             rewriter.replace_uses(value, const)
             rewriter.swap_names(value, const)
         rewriter.erase_op(op)

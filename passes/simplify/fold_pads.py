@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qc.ir.facts.result_range import result_range
-from qc.ir.graph import Graph, Op, Use, Value
+from qc.ir.graph import Op, Use, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 from qc.patterns.attributes import attribute_of
@@ -45,7 +45,7 @@ class FoldPads(Pass):
         for graph in model.graph.walk():  # not function bodies, whose attributes may be those of the call
             for pad in reversed(graph.ops()):
                 if pad.is_type("Pad"):
-                    _fold(rewriter, graph, pad)
+                    _fold(rewriter, pad)
 
 
 class _Border(NamedTuple):
@@ -60,12 +60,12 @@ class _Border(NamedTuple):
     number: float
 
 
-def _fold(rewriter: Rewriter, graph: Graph, pad: Op) -> None:
-    data, padded = graph.op_inputs(pad)[0], graph.op_outputs(pad)[0]
-    border = _border(graph, pad)
-    if data is None or padded is None or border is None or graph.is_output(padded):
+def _fold(rewriter: Rewriter, pad: Op) -> None:
+    data, padded = pad.inputs[0], pad.outputs[0]
+    border = _border(pad)
+    if data is None or padded is None or border is None or padded.is_output:
         return
-    readers = graph.uses(padded)
+    readers = padded.uses
     if not readers or not all(_takes(use, border, data) for use in readers):
         return
     with rewriter.action("fold into the padding", pad):
@@ -74,9 +74,9 @@ def _fold(rewriter: Rewriter, graph: Graph, pad: Op) -> None:
         rewriter.erase_op(pad)
 
 
-def _border(graph: Graph, pad: Op) -> _Border | None:
+def _border(pad: Op) -> _Border | None:
     """What a Pad puts around axes of a picture; None if it does other things."""
-    inputs = graph.op_inputs(pad)
+    inputs = pad.inputs
     pads, number = attribute_of(pad, "pads", inputs), attribute_of(pad, "value", inputs)
     if pad.attribute("mode", "constant") != "constant" or not isinstance(number, int | float):
         return None
@@ -108,7 +108,7 @@ def _takes(use: Use, border: _Border, data: Value) -> bool:
 
 
 def _is_of_points(op: Op) -> bool:
-    weight = op.graph.op_inputs(op)[1]
+    weight = op.inputs[1]
     return weight is not None and set((weight.type.shape or ())[2:]) == {1}
 
 

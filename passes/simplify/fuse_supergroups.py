@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -63,7 +63,9 @@ class FuseSupergroups(Pass):
                 is_written = _is_written(match, op_type, form)
                 if is_written or model.opset < since or len(match.results) > 1 or _adds_axes(match):
                     continue
-                if form is None or not _agrees(match, x, op_type, form, context):
+                forms = (form, _unbiased(form, match)) if form is not None else ()
+                form = next((one for one in forms if one and _agrees(match, x, op_type, one, context)), None)
+                if form is None:
                     reason = f"it is not the {op_type} of ONNX to the number"
                     model.journal.note(Remark(SKIP, match.root, match.root.label, reason))
                     continue
@@ -164,11 +166,7 @@ def _layer_norm(match: Match) -> _Form | None:
             parameters[name] = np.ascontiguousarray(
                 np.broadcast_to(array.reshape(array.shape[-len(axes) :]), lengths)
             )
-    epsilon = match.constant("epsilon")
-    attributes = {
-        "axis": -len(axes),
-        "epsilon": float(epsilon.numpy().item()) if epsilon is not None else 0.0,
-    }
+    attributes = {"axis": -len(axes), "epsilon": _epsilon(match, 0.0)}
     return _Form(parameters, attributes, order if order != tuple(range(rank)) else ())
 
 
@@ -198,8 +196,8 @@ def _instance_norm(match: Match) -> _Form | None:
         return None
     positions = axes if isinstance(axes, tuple) else range(2, len(shape))
     channel, *others = set(range(1, len(shape))) - {axis % len(shape) for axis in positions}
-    length, epsilon = shape[channel], match.constant("epsilon")
-    read = one_op.graph.op_inputs(one_op)[1:] if one_op else ()
+    length = shape[channel]
+    read = one_op.inputs[1:] if one_op else ()
     given = [constant_data(value) if value is not None else None for value in read]
     if others or not isinstance(length, int) or None in given:
         return None
@@ -215,9 +213,37 @@ def _instance_norm(match: Match) -> _Form | None:
         name: np.broadcast_to(array, (length,)).astype(np.float32) for name, array in merged.items()
     }
     default = one_op.attribute("epsilon", 1e-5) if one_op else 0.0
-    attributes = {"epsilon": float(epsilon.numpy().item()) if epsilon is not None else default}
+    attributes = {"epsilon": _epsilon(match, default)}
     order = (0, channel, *(axis for axis in range(1, len(shape)) if axis != channel))
     return _Form(parameters, attributes, order if channel != 1 else ())
+
+
+def _epsilon(match: Match, default: float) -> float:
+    """What is added to the variance; where the ops add to the deviation instead, the square of that."""
+    data = match.constant("epsilon")
+    if data is None:
+        return default
+    added = (op for op in match.ops if match["epsilon"] in op.inputs)
+    makers = [value.producer for op in added for value in op.inputs if value is not None]
+    is_outside = any(maker is not None and maker.is_type("Sqrt") for maker in makers)
+    return float(data.numpy().item()) ** (2 if is_outside else 1)
+
+
+def _unbiased(form: _Form, match: Match) -> _Form | None:
+    """A normalization by the deviation with ``n - 1`` in it, by the one with ``n``, the length of what is
+    normalized; None of other forms and lengths that are not known.
+    """
+    shape, axes = match["x"].type.shape, match.attributes.get("axes")
+    if shape is None or not isinstance(axes, tuple) or "scale" not in form.parameters:
+        return None
+    lengths = [length for axis in axes if isinstance(length := shape[axis], int)]
+    count = prod(lengths)
+    if len(lengths) != len(axes) or count < 2:
+        return None
+    share = (count - 1) / count
+    scale = (form.parameters["scale"] * share**0.5).astype(np.float32)
+    attributes = {**form.attributes, "epsilon": form.attributes["epsilon"] * share}
+    return replace(form, parameters={**form.parameters, "scale": scale}, attributes=attributes)
 
 
 def _hard_sigmoid(match: Match) -> _Form:
@@ -255,10 +281,10 @@ def _agrees(match: Match, data: Value, op_type: str, form: _Form, context: PassC
     if data.type.shape is None or data.captured is not None or data.type.elem_type != TensorProto.FLOAT:
         return False
     graph = match.graph
-    values = [value for op in match.ops for value in graph.op_inputs(op) if value is not None]
-    read = dict.fromkeys(graph.producer(value) for value in values)
+    values = [value for op in match.ops for value in op.inputs if value is not None]
+    read = dict.fromkeys(value.producer for value in values)
     constants = [op for op in read if op is not None and op.is_type("Constant")]
-    known = (data, *(value for op in (*match.ops, *constants) for value in graph.op_outputs(op)))
+    known = (data, *(value for op in (*match.ops, *constants) for value in op.outputs))
     if any(value not in known and constant_data(value) is None for value in values):
         return False  # such as a shape, of lengths that are free
     written = lower_ops(graph, [*constants, *match.ops], [match.result])
@@ -295,7 +321,7 @@ def _pool_means(model: Model, target: Target, rewriter: Rewriter) -> None:
         matches = Matcher(graph, target.known_supergroups()).find_all() if means else ()
         inside = {op for match in matches for op in match.ops}
         for op in means:
-            data, result = graph.op_inputs(op)[0], graph.op_outputs(op)[0]
+            data, result = op.inputs[0], op.outputs[0]
             if data is not None and result is not None and op not in inside:
                 form = _Form(is_flat=not op.attribute("keepdims", 1))
                 with rewriter.action("pool", op):
@@ -304,7 +330,7 @@ def _pool_means(model: Model, target: Target, rewriter: Rewriter) -> None:
 
 def _is_over_positions(op: Op) -> bool:
     """Whether it reduces all axes of pictures but the first two, those of samples and of channels."""
-    read = op.graph.op_inputs(op)
+    read = op.inputs
     type = read[0].type if read[0] is not None else UNKNOWN
     if type.elem_type != TensorProto.FLOAT or type.rank is None or type.rank < _PICTURE:
         return False
@@ -329,6 +355,6 @@ def _replace(
         rewriter.add_op(graph, type, [read, *(given[name] for name in parameters)], [made], attributes)
     put_in_place(rewriter, result, made)
     for op in reversed(ops):
-        if not any(value is not None and graph.is_read(value) for value in graph.op_outputs(op)):
+        if not any(value is not None and value.is_read for value in op.outputs):
             rewriter.erase_op(op)
     return made

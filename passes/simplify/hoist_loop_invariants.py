@@ -38,10 +38,10 @@ def _is_invariant(edge: RegionBranchEdge) -> bool:
         return False
     current: Value | None = edge.yielded[0]
     while current is not None and current is not edge.inside:
-        producer = current.graph.producer(current)
+        producer = current.producer
         if producer is None or not producer.is_type("Identity"):
             return False
-        source = producer.graph.op_inputs(producer)[0]
+        source = producer.inputs[0]
         current = source.original if source is not None else None
     return current is not None
 
@@ -49,9 +49,9 @@ def _is_invariant(edge: RegionBranchEdge) -> bool:
 def _hoist(rewriter: BodyRewriter, edge: RegionBranchEdge) -> None:
     op, inside, last = edge.op, edge.inside, edge.outside
     assert inside is not None and edge.port is not None
-    given = op.graph.op_inputs(op)[edge.port]
+    given = op.inputs[edge.port]
     is_inside_read = bool(inside.graph.nx.sinks(inside.id))
-    is_shown = last is not None and op.graph.is_output(last)
+    is_shown = last is not None and last.is_output
     is_only = (
         op.num_outputs == 1
     )  # without any output an op is not valid; it is dead code once this is unread

@@ -104,7 +104,7 @@ def _limit(
 def _masking_constants(scopes: Scopes, masks: Set[Value]) -> Iterator[tuple[Op, int, Value]]:
     """The uses of constants as large as infinity that only masks are made of."""
     for op in scopes.ops:
-        for port, value in enumerate(op.graph.op_inputs(op)):
+        for port, value in enumerate(op.inputs):
             if value is not None and holds_infinity(value.original) and makes_masks(Use(op, port), masks):
                 yield op, port, value
 
@@ -117,7 +117,7 @@ def _looking_for_nan(scopes: Scopes, op: Op) -> list[Op]:
     """The IsNaN ops that read a Softmax behind ``op``."""
     pending, known, found = [op], {op}, []
     for current in pending:
-        for value in current.graph.op_outputs(current):
+        for value in current.outputs:
             readers = [use.op for use in scopes.uses(value)] if value is not None else []
             if current.is_type("Softmax"):
                 found += [reader for reader in readers if reader.is_type("IsNaN")]
@@ -130,33 +130,32 @@ def _looking_for_nan(scopes: Scopes, op: Op) -> list[Op]:
 def _needless_choices(scopes: Scopes, infinite: Set[Value]) -> Iterator[Op]:
     """The Where ops for rows of a Softmax that are NaN, where no infinity of a constant makes them so."""
     for op in scopes.ops:
-        read = op.graph.op_inputs(op)[0] if op.is_type("IsNaN") else None
-        softmax = read.graph.producer(read) if read is not None else None
+        read = op.inputs[0] if op.is_type("IsNaN") else None
+        softmax = read.producer if read is not None else None
         if softmax is None or not softmax.is_type("Softmax"):
             continue
-        scores, choice = softmax.graph.op_inputs(softmax)[0], _choice_of(op)
+        scores, choice = softmax.inputs[0], _choice_of(op)
         if choice is not None and scores is not None and scores.original not in infinite:
             yield choice
 
 
 def _choice_of(looking: Op) -> Op | None:
     """The Where that puts something in the place of NaN, if that is all that an IsNaN is for."""
-    (data, *_), (is_nan, *_) = looking.graph.op_inputs(looking), looking.graph.op_outputs(looking)
-    use = looking.graph.only_use(is_nan)
+    use = looking.only_use
     if use is None or not use.op.is_type("Where") or use.port != 0:
         return None
-    return use.op if use.op.graph.op_inputs(use.op)[2] is data else None
+    return use.op if use.op.inputs[2] is looking.inputs[0] else None
 
 
 def _drop_choice(rewriter: Rewriter, choice: Op) -> None:
     """Lets all that read what a Where chooses read its last input."""
-    (is_nan, instead, kept), (result, *_) = choice.graph.op_inputs(choice), choice.graph.op_outputs(choice)
+    (is_nan, instead, kept), (result, *_) = choice.inputs, choice.outputs
     assert is_nan is not None and kept is not None and result is not None
-    graph, looking = choice.graph, choice.graph.producer(is_nan)
+    graph, looking = choice.graph, is_nan.producer
     assert looking is not None
-    if graph.is_output(result) and (graph.is_output(kept) or graph.producer(kept) is None):
+    if result.is_output and (kept.is_output or kept.producer is None):
         type = result.type  # the last input has a name to keep as well
-        (kept,) = graph.op_outputs(rewriter.add_op(graph, "Identity", [kept], [result.name]))
+        (kept,) = rewriter.add_op(graph, "Identity", [kept], [result.name]).outputs
         assert kept is not None
         rewriter.set_type(kept, type)
     rewriter.replace_uses(result, kept)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.errors import listed
+from qc.ir.graph import Op, Value
 from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
@@ -62,16 +63,15 @@ class LimitRanks(Pass):
                 if ranks.has_more(target, op) and not _write(rewriter, op, rank):
                     left.append(f"{op.label} ({ranks.too_many(target, op)}, at most {rank})")
             for op in [op for op in graph.ops() if op.is_type("Reshape")]:
-                _join(rewriter, graph, op, target.models.most_dimensions)
+                _join(rewriter, op, target.models.most_dimensions)
         if left:
-            more = f", and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
-            named = ", ".join(left[:_NAMED]) + more
+            named = listed(left, _NAMED)
             context.notes.append(f"{target.name} does not run ops in so many dimensions: {named}")
 
 
 def _write(rewriter: Rewriter, op: Op, rank: int) -> bool:
     """Writes an op in no more than ``rank`` dimensions; whether that is known."""
-    has_one_result = not any(value is not None and op.graph.is_read(value) for value in _others(op))
+    has_one_result = not any(value is not None and value.is_read for value in _others(op))
     fits = op.is_type(*_WRITERS) and (has_one_result or op.is_type("Split"))
     write = _WRITERS[op.op_type](op, rank) if fits else None
     if write is None:
@@ -84,7 +84,7 @@ def _write(rewriter: Rewriter, op: Op, rank: int) -> bool:
 
 
 def _replace(rewriter: Rewriter, op: Op, made: list[Value | None]) -> None:
-    for old, new in zip(op.graph.op_outputs(op), made, strict=False):  # others are not read
+    for old, new in zip(op.outputs, made, strict=False):  # others are not read
         if old is not None and new is not None:
             put_in_place(rewriter, old, new)
     rewriter.erase_op(op)
@@ -92,23 +92,23 @@ def _replace(rewriter: Rewriter, op: Op, made: list[Value | None]) -> None:
 
 def _others(op: Op) -> tuple[Value | None, ...]:
     """What an op makes besides its first result."""
-    return op.graph.op_outputs(op)[1:]
+    return op.outputs[1:]
 
 
-def _join(rewriter: Rewriter, graph: Graph, op: Op, rank: int) -> None:
+def _join(rewriter: Rewriter, op: Op, rank: int) -> None:
     """Lets a Reshape of what a Reshape made of too many dimensions read what that reads."""
-    data, wanted = graph.op_inputs(op)[0], lengths_of(graph.op_outputs(op)[0])
+    data, wanted = op.inputs[0], lengths_of(op.outputs[0])
     source = data
-    while source is not None and (producer := graph.producer(source)) is not None:
+    while source is not None and (producer := source.producer) is not None:
         if not producer.is_type("Reshape") or ranks.rank_of(producer) <= rank:
             break
-        source = graph.op_inputs(producer)[0]
+        source = producer.inputs[0]
     if source is None or source is data or wanted is None or lengths_of(source) is None:
         return
     with rewriter.action("join", op):
         build = Builder(rewriter, op)
         made = build.op("Reshape", source, build.shape(wanted), shape=wanted)
         _replace(rewriter, op, [made])
-        while data is not None and not graph.is_read(data) and (producer := graph.producer(data)) is not None:
-            data = graph.op_inputs(producer)[0]
+        while data is not None and not data.is_read and (producer := data.producer) is not None:
+            data = producer.inputs[0]
             rewriter.erase_op(producer)

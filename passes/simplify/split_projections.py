@@ -37,18 +37,18 @@ class SplitProjections(Pass):
         for graph in model.graph.walk() if wanted else ():
             for found in list(_all_packed(graph)):
                 with rewriter.action("a product for each part", found.product):
-                    _split(rewriter, graph, found)
+                    _split(rewriter, found)
 
 
 def _all_packed(graph: Graph) -> Iterator[Packed]:
     for op in graph.ops():
-        found = packed(graph, op) if op.is_type("MatMul") else None
+        found = packed(op) if op.is_type("MatMul") else None
         if found is not None:
             yield found
 
 
-def _split(rewriter: Rewriter, graph: Graph, found: Packed) -> None:
-    build, result = Builder(rewriter, found.product), graph.op_outputs(found.product)[0]
+def _split(rewriter: Rewriter, found: Packed) -> None:
+    build, result = Builder(rewriter, found.product), found.product.outputs[0]
     whole = result.type.shape if result is not None else None
     shape = (*whole[:-1], found.weight.shape[1] // found.count) if whole is not None else None
     data = found.data
@@ -60,7 +60,7 @@ def _split(rewriter: Rewriter, graph: Graph, found: Packed) -> None:
         wanted = build.constant(np.delete(found.lengths, found.axis), "shape")
         heads = build.op("Reshape", made, wanted, shape=found.heads_shape)
         put_in_place(rewriter, cut, build.op("Transpose", heads, shape=cut.type.shape, perm=found.order))
-    constants = [value for op in found.ops for value in graph.op_inputs(op) if value is not None]
+    constants = [value for op in found.ops for value in op.inputs if value is not None]
     for op in reversed(found.ops):
         rewriter.erase_op(op)
     for value in dict.fromkeys(one for one in constants if one.const is not None):

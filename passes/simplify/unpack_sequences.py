@@ -52,7 +52,7 @@ class UnpackSequences(Pass):
 
 def _unpack(rewriter: Rewriter, op: Op) -> None:
     """Lets those that read what an op takes of a sequence read its tensors."""
-    (result,), tensors = op.graph.op_outputs(op), _tensors(op.graph.op_inputs(op)[0])
+    (result,), tensors = op.outputs, _tensors(op.inputs[0])
     place = _place(op, len(tensors)) if tensors and op.is_type("SequenceAt") else None
     if result is None or not tensors or (op.is_type("SequenceAt") and place is None):
         return
@@ -81,22 +81,22 @@ def _tensors(sequence: Value | None) -> list[Value] | None:
     edits, op = list[Op](), _producer(sequence)
     while op is not None and op.is_type("Identity", _INSERT, "SequenceErase"):
         edits.append(op)
-        op = _producer(op.graph.op_inputs(op)[0])
+        op = _producer(op.inputs[0])
     if op is None or not op.is_type("SequenceConstruct", "SequenceEmpty"):
         return None
-    tensors = [value for value in op.graph.op_inputs(op) if value is not None]
+    tensors = [value for value in op.inputs if value is not None]
     return tensors if all(_edit(tensors, edit) for edit in reversed(edits)) else None
 
 
 def _producer(value: Value | None) -> Op | None:
-    return value.graph.producer(value) if value is not None else None
+    return value.producer if value is not None else None
 
 
 def _edit(tensors: list[Value], op: Op) -> bool:
     """Does what a SequenceInsert or SequenceErase does; whether it is known where."""
     if op.is_type("Identity"):
         return True
-    place, added = _place(op, len(tensors)), op.graph.op_inputs(op)[1] if op.is_type(_INSERT) else None
+    place, added = _place(op, len(tensors)), op.inputs[1] if op.is_type(_INSERT) else None
     if place is None:
         return False
     tensors[place : place + (added is None)] = [added] if added is not None else []
@@ -106,7 +106,7 @@ def _edit(tensors: list[Value], op: Op) -> bool:
 def _place(op: Op, count: int) -> int | None:
     """The place in a sequence of ``count`` tensors that an op is about; None if data decides about it."""
     is_insert = op.is_type(_INSERT)
-    given, last = (*op.graph.op_inputs(op), None)[1 + is_insert], count - (not is_insert)
+    given, last = (*op.inputs, None)[1 + is_insert], count - (not is_insert)
     data = fixed_constant(given)
     if given is not None and (data is None or data.size != 1):
         return None
@@ -117,7 +117,7 @@ def _place(op: Op, count: int) -> int | None:
 
 def _split(rewriter: Rewriter, op: Op) -> None:
     """Writes a SplitToSequence as ops that make its parts, and a sequence of them."""
-    (sequence,), data = op.graph.op_outputs(op), op.graph.op_inputs(op)[0]
+    (sequence,), data = op.outputs, op.inputs[0]
     lengths, axis = _lengths(op), op.attribute("axis", 0)
     if data is None or sequence is None or not lengths or not _is_unpacked(sequence, len(lengths)):
         return
@@ -133,7 +133,7 @@ def _split(rewriter: Rewriter, op: Op) -> None:
 
 def _is_unpacked(sequence: Value, count: int) -> bool:
     """Whether something that reads a sequence of ``count`` tensors is about places that are known."""
-    readers = [use.op for use in sequence.graph.uses(sequence)]
+    readers = [use.op for use in sequence.uses]
     known = ("ConcatFromSequence", "Identity", "SequenceLength", "SequenceErase", _INSERT)
     at_known = (_place(op, count) is not None for op in readers if op.is_type("SequenceAt"))
     return any(op.is_type(*known) for op in readers) or any(at_known)
@@ -146,7 +146,7 @@ def _row(build: Builder, data: Value, axis: int, place: int) -> Value:
 
 def _lengths(op: Op) -> list[int]:
     """The lengths of the parts that a SplitToSequence makes; none if they are not known."""
-    data, given = (*op.graph.op_inputs(op), None)[:2]
+    data, given = (*op.inputs, None)[:2]
     shape, axis = data.type.shape if data is not None else None, op.attribute("axis", 0)
     asked = fixed_constant(given)
     if shape is None or not -len(shape) <= axis < len(shape) or (given is not None and asked is None):

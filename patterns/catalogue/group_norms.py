@@ -57,9 +57,9 @@ def _groups_channels(match: Match) -> bool:
     before, grouped = match.captures["x"].type.shape, match.captures["grouped"]
     after = grouped.type.shape
     if before is None or after is None or len(before) < 3 or len(after) < 3:
-        reshape = match.graph.producer(grouped)
+        reshape = grouped.producer
         assert reshape is not None
-        target = attribute_of(reshape, "shape", match.graph.op_inputs(reshape))
+        target = attribute_of(reshape, "shape", reshape.inputs)
         return isinstance(target, tuple) and (target[0], target[-1]) == (0, -1)
     (batch, channels), (same_batch, groups) = before[:2], after[:2]
     if not isinstance(channels, int) or not isinstance(groups, int) or batch != same_batch:

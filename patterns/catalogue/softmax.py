@@ -84,10 +84,10 @@ def _is_made_with(candidate: Value, is_one: Callable[[TensorRef], bool]) -> bool
     for _ in range(_LOOK_BACK):
         if current is None:
             return False
-        data, producer = constant_data(current), current.graph.producer(current)
+        data, producer = constant_data(current), current.producer
         if data is not None or producer is None:
             return data is None or is_one(data)
-        inputs = producer.graph.op_inputs(producer)
+        inputs = producer.inputs
         if producer.is_type("Add", "Mul", "Where"):
             constants = [constant_data(value) for value in inputs if value is not None]
             return any(data is not None and is_one(data) for data in constants)

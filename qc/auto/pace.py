@@ -87,11 +87,8 @@ def quicker_rules(
 def _quantized_types(model: Model) -> Iterator[str]:
     """The types of ops whose results or data are quantized, the most frequent first."""
     found: Counter[str] = Counter()
-    for graph in model.graphs():
-        for op in graph.ops():
-            read = enumerate(graph.op_inputs(op))
-            if any(
-                value is not None and model.quant.of_use(value, op, port) is not None for port, value in read
-            ):
-                found[op.op_type] += 1
+    for op in model.ops():
+        read = enumerate(op.inputs)
+        if any(value is not None and model.quant.of_use(value, op, port) is not None for port, value in read):
+            found[op.op_type] += 1
     return (op_type for op_type, _ in found.most_common())

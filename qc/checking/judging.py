@@ -170,12 +170,7 @@ class _Asked:
 
     def _counted(self) -> set[str]:
         """The labels of the ops that compute on float data."""
-        return {
-            op.label
-            for graph in self.ir.graphs()
-            for op in graph.ops()
-            if reads_float_data(self.ir, graph, op)
-        }
+        return {op.label for graph in self.ir.graphs() for op in graph.ops() if reads_float_data(self.ir, op)}
 
     def _unexplained(self, ops: Sequence[CheckedOp]) -> tuple[tuple[str, str, str], ...]:
         """The rules that are broken elsewhere than at ops that the runtime gave a reason for."""

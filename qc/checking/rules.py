@@ -30,11 +30,11 @@ def by_rules(
     reasons = {one.op: one for one in reversed(broken) if one.op is not None}
     ops = []
     for op in units.scopes.ops:
-        reads = [(value, port) for port, value in enumerate(op.graph.op_inputs(op)) if value is not None]
+        reads = [(value, port) for port, value in enumerate(op.inputs) if value is not None]
         data = [held for value, port in reads if (held := ir.quant.of_use(value, op, port)) is not None]
-        if not (reads_float_data(ir, op.graph, op) or (data and not reads_shape_only(op))):
+        if not (reads_float_data(ir, op) or (data and not reads_shape_only(op))):
             continue
-        made = next((value.name for value in op.graph.op_outputs(op) if value is not None), "")
+        made = next((value.name for value in op.outputs if value is not None), "")
         multiplied = costs.get(made)
         unit = units.unit_of(op)
         reason = next((reasons[one] for one in unit.ops if one in reasons), None)
@@ -48,7 +48,7 @@ def by_rules(
         elif (may and data) or (units.is_carry(op) and is_grid_preserving(op)):
             ops.append(CheckedOp(op.label, op.op_type, "integer", multiplications=multiplied))
         else:
-            infinite = next((one for one in op.graph.op_outputs(op) if one and units.is_infinite(one)), None)
+            infinite = next((one for one in op.outputs if one and units.is_infinite(one)), None)
             why_not = f"it has {format} data and a weight that is data" if barred else unit.rule.why
             rule, why = _left_float(target, may, why_not, infinite)
             ops.append(CheckedOp(op.label, op.op_type, "float", "", "", rule, why, multiplied))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from qc.ir.errors import listed
 from qc.rendering.remarks import remark_document
 from qc.rendering.terminal import Fact
 from qc.rendering.words import count
@@ -42,9 +43,7 @@ def finding_facts(finding: Finding) -> Iterator[Fact]:
 
 def _quantizer_facts(quantizer: QuantizerFacts) -> Iterator[Fact]:
     yield "quantizer", f"q{quantizer.number} {quantizer.spec}"
-    sites = quantizer.sites[:_SHOWN_SITES]
-    more = len(quantizer.sites) - len(sites)
-    yield "at", ", ".join(sites) + (f" and {more} more" if more else "")
+    yield "at", listed(quantizer.sites, _SHOWN_SITES)
     if quantizer.scale:
         yield "range", f"{min(quantizer.minimum):.6g} to {max(quantizer.maximum):.6g}"
         yield "scale", f"{_span(quantizer.scale)}, zero point {_span(quantizer.zero_point)}"

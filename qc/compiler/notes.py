@@ -126,7 +126,7 @@ def _weights_alone(ir: Model, target: Target, pipeline: Pipeline) -> list[str]:
 
 def _are_recurrent(ir: Model) -> bool:
     """Whether quantized weights are those of recurrent ops, which round their data themselves."""
-    uses = [use for site in ir.quant.sites() for use in site.value.original.graph.uses(site.value.original)]
+    uses = [use for site in ir.quant.sites() for use in site.value.original.uses]
     return any(use.op.is_type("GRU", "LSTM", "RNN") for use in uses)
 
 

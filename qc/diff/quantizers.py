@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from qc.ir.errors import listed
 from qc.ir.facts.qdq import Quantization
 from qc.ir.graph import Value
 
@@ -39,8 +40,7 @@ class _Grids:
         told = quantization_text(self.quantizations[key])
         if len(users) == self.total:
             return told
-        more = f" and {len(users) - 1} more" if len(users) > 1 else ""
-        return f"{told}, for {users[0]}{more} of {self.total} readers"
+        return f"{told}, for {listed(users, 1)} of {self.total} readers"
 
     def same(self, key: _Key) -> _Key | None:
         """The key here of a grid of another model; one that cannot tell whether it is narrow is either."""

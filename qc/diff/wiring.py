@@ -63,19 +63,18 @@ class GraphWiring:
         self.constants = [value for value in graph.values() if self._is_constant(value)]
 
     def _connect(self, op: Op, wiring: Wiring) -> None:
-        self.results[op] = self.graph.op_outputs(op)
+        self.results[op] = op.outputs
         for value in self.results[op]:
             if value is not None:
                 self.producer[value] = op
         self.reads[op] = tuple(
-            None if value is None else wiring.read(value, op, port)
-            for port, value in enumerate(self.graph.op_inputs(op))
+            None if value is None else wiring.read(value, op, port) for port, value in enumerate(op.inputs)
         )
         for port, found in enumerate(self.reads[op]):
             if found is not None:
                 self.users.setdefault(found.value, []).append(User(op, port))
         if op.subgraphs:
-            captured = (wiring.read(value).value for value in self.graph.captures(op))
+            captured = (wiring.read(value).value for value in op.captures)
             self.captured[op] = tuple(dict.fromkeys(captured))
             for value in self.captured[op]:
                 self.users.setdefault(value, []).append(User(op, None))
@@ -87,7 +86,7 @@ class GraphWiring:
     def _is_constant(self, value: Value) -> bool:
         if value.captured is not None or constant_data(value) is None:
             return False
-        return value in self.users or not self.graph.uses(value)
+        return value in self.users or not value.uses
 
 
 class Wiring:
@@ -104,9 +103,8 @@ class Wiring:
         self._behind: dict[Value, Read] = {}
         self._reader = QdqReader()
         self._only_quantizes: dict[Op, bool] = {}
-        for graph in model.graphs():
-            for op in graph.ops():
-                self._hide(graph, op)
+        for op in model.ops():
+            self._hide(op)
         self.scopes = {graph: GraphWiring(graph, self) for graph in model.graphs()}
 
     def read(self, value: Value, op: Op | None = None, port: int | None = None) -> Read:
@@ -127,12 +125,12 @@ class Wiring:
         own = Quantization(spec, quantizer.encoding, quantizer, narrow=spec.narrow)
         return Read(found.value, (*found.quantizations, own))
 
-    def _hide(self, graph: Graph, op: Op) -> None:
+    def _hide(self, op: Op) -> None:
         """Sees through ``op`` if it only quantizes, or only holds a constant."""
-        if constant_op_data(op) is not None or self._is_constant_again(graph, op):
+        if constant_op_data(op) is not None or self._is_constant_again(op):
             self.hidden[op] = None
         found = self._reader.quantization(op)
-        result = graph.op_outputs(op)[0] if found is not None else None
+        result = op.outputs[0] if found is not None else None
         if found is None or result is None:
             return
         source, quantization = found
@@ -141,14 +139,14 @@ class Wiring:
         self.hidden[op] = None
         first, *between = quantization.ops[:-1] or quantization.ops
         if first not in self._only_quantizes:
-            self._only_quantizes[first] = self._is_only_dequantized(graph, first)
+            self._only_quantizes[first] = self._is_only_dequantized(first)
         if self._only_quantizes[first]:
             self.hidden |= dict.fromkeys([first, *between])
 
-    def _is_constant_again(self, graph: Graph, op: Op) -> bool:
+    def _is_constant_again(self, op: Op) -> bool:
         """Whether ``op`` gives a constant as it is; whoever reads its result then reads the constant."""
-        source, result = graph.op_inputs(op)[:1], graph.op_outputs(op)[0]
-        if not op.is_type("Identity") or source[0] is None or result is None or graph.is_output(result):
+        source, result = op.inputs[:1], op.outputs[0]
+        if not op.is_type("Identity") or source[0] is None or result is None or result.is_output:
             return False
         behind = self.read(source[0])
         if constant_data(behind.value) is None:
@@ -156,10 +154,10 @@ class Wiring:
         self._behind[result] = behind
         return True
 
-    def _is_only_dequantized(self, graph: Graph, quantize: Op) -> bool:
+    def _is_only_dequantized(self, quantize: Op) -> bool:
         """Whether nothing but DequantizeLinear ops of the same grid reads the codes that an op makes."""
-        codes = graph.op_outputs(quantize)[0]
-        if codes is None or graph.is_output(codes):
+        codes = quantize.outputs[0]
+        if codes is None or codes.is_output:
             return False
         _, readers = readers_of_codes(codes)
         return all(self._reader.quantization(reader) is not None for reader in readers)

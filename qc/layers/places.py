@@ -99,7 +99,7 @@ def find_places(ir: Model, model: ModelProto, simulation: SimulatedTensors) -> t
             outside[value.original] = None
         elif value.const is None and not _is_carried(ir, value, quantizer):
             simulated = simulation.after(rounded.get(value.name, value.name), quantizer.id)
-            producer, name = ir.graph.producer(value), exact.get(value.name, value.name)
+            producer, name = value.producer, exact.get(value.name, value.name)
             places[value, quantizer, None] = Place(value, quantizer, producer, name, None, simulated)
         elif value.const is not None:
             for op, port in _readers(site):
@@ -115,10 +115,10 @@ def find_places(ir: Model, model: ModelProto, simulation: SimulatedTensors) -> t
 
 def _is_carried(ir: Model, value: Value, quantizer: Quantizer) -> bool:
     """Whether a tensor only holds numbers of another one that is rounded to the same grid."""
-    producer = ir.graph.producer(value)
+    producer = value.producer
     if producer is None or not is_grid_preserving(producer):
         return False
-    source = producer.graph.op_inputs(producer)[0]
+    source = producer.inputs[0]
     return source is not None and source.const is None and ir.quant.of_use(source, producer, 0) is quantizer
 
 
@@ -127,13 +127,13 @@ def _readers(site: Site) -> Iterator[tuple[Op, int]]:
     if site.op is not None and site.port is not None:
         yield site.op, site.port
         return
-    for op, port in site.value.graph.uses(site.value):
+    for op, port in site.value.uses:
         if isinstance(port, int):
             yield op, port
 
 
 def _first_output(op: Op) -> str:
-    return next((value.name for value in op.graph.op_outputs(op) if value is not None), "")
+    return next((value.name for value in op.outputs if value is not None), "")
 
 
 class _Copies:

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qc.coverage import Coverage, Multiplied, UnquantizedTensor
+from qc.ir.errors import listed
 
 from .terminal import Fact
 from .words import count, printable, share_of
@@ -211,8 +212,7 @@ class _Names:
 
 def _some(names: Sequence[str], limit: int, width: int = 24) -> str:
     """The first names, and how many more there are."""
-    shown = ", ".join(_short(name, width) for name in names[:limit])
-    return f"{shown} and {len(names) - limit:,} more" if len(names) > limit else shown
+    return listed([_short(name, width) for name in names], limit)
 
 
 def _short(name: str, width: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from qc.ir.errors import listed
 from qc.layers import Chart, layer_table
 from qc.rendering.check import check_table
 from qc.rendering.coverage import group_by_reason
@@ -122,9 +123,7 @@ def _floats(findings: Findings) -> Table:
     """Why tensors stay float, the most frequent reason first."""
     table = Table((Column("tensors"), text("reason"), text("which")))
     for group in group_by_reason(findings.compiled.coverage.unquantized):
-        rest = len(group.names) - _NAMED
-        named = ", ".join(group.names[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
-        table.add(len(group.names), group.reason, named)
+        table.add(len(group.names), group.reason, listed(group.names, _NAMED))
     return table
 
 

@@ -47,7 +47,7 @@ def scopes_of(op: Op) -> list[str]:
     """
     scopes = [scope for scope in exporter_scopes(op)[:-1] if scope]
     if not scopes:
-        made = (value.name for value in op.graph.op_outputs(op) if value is not None)
+        made = (value.name for value in op.outputs if value is not None)
         name = op.name or next(made, "")
         scopes = [part for part in name.partition(";")[0].split("/") if part][:-1]  # fused ops join names
     return scopes[:_DEEPEST]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from qc.ir.errors import DataError, nearest, reason_of
+from qc.ir.errors import DataError, listed, nearest, reason_of
 
 from .data_files import DataFiles
 from .extras import extra
@@ -61,7 +61,7 @@ def table_source(files: Sequence[Path], how: DataFiles, inputs: Sequence[InputIn
     columns = list(first[1])
     for name in how.columns:
         if name not in columns:
-            hint = nearest(name, columns) or f"; its columns are {_listed(columns)}"
+            hint = nearest(name, columns) or f"; its columns are {listed(columns, _SHOWN)}"
             raise DataError(f"'{how.path}' has no column '{name}'{hint}")
     used, make = _maker(first[1], how, inputs)
 
@@ -124,14 +124,8 @@ def _check_width(count: int, columns: Sequence[str], how: DataFiles, info: Input
         raise DataError(f"--columns names {count} of the columns of '{how.path}', and {takes}")
     raise DataError(
         f"'{how.path}' has {count} columns besides labels, {takes}; name them with --columns, of "
-        f"{_listed(columns)}"
+        f"{listed(columns, _SHOWN)}"
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _side_by_side(cells: Sequence[tuple[str, Any]], info: InputInfo, place: str) -> np.ndarray:

@@ -9,14 +9,14 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto
 
 from qc.ir.errors import DataError, ModelError, UsageError, a_type, nearest
 from qc.ir.executor import Feed
 from qc.ir.facts.qdq import simulated_encoding
 from qc.ir.model import Model
 from qc.ir.onnx.load import load_model, model_folder
-from qc.ir.onnx.protos import walk_nodes
+from qc.ir.onnx.protos import attributes_of, walk_nodes
 from qc.ir.quant.arithmetic import Rounding
 from qc.ir.quant.formats import IntFormat, parse_format
 from qc.ir.quant.ranges import GridOf, encoding_of_range
@@ -252,7 +252,7 @@ def _slots(
         if not inputs.keys() >= set(parameters):
             place = nodes[0].input[0]
             raise ModelError(f"the grid of '{place}' is no input with a default: this is no simulation")
-        own = simulated_encoding(_attributes(nodes[0]), *(inputs[name].numpy() for name in parameters))
+        own = simulated_encoding(attributes_of(nodes[0]), *(inputs[name].numpy() for name in parameters))
         tensors = [node.output[0] if node.output[0] in outputs else node.input[0] for node in nodes]
         grid_of = None
         name = set_by(parameters[0])
@@ -266,9 +266,9 @@ def _slots(
 def rounding_of(model: ModelProto) -> Rounding:
     """How ties are rounded in a simulation; to even if nothing is rounded."""
     for node in _rounding_nodes(model.graph):
-        for attribute in node.attribute:
-            if attribute.name == "rounding":
-                return Rounding(attribute.s.decode())
+        mode = attributes_of(node).get("rounding")
+        if mode is not None:
+            return Rounding(mode)
     return Rounding.HALF_EVEN
 
 
@@ -277,8 +277,3 @@ def _rounding_nodes(graph: GraphProto) -> Iterator[NodeProto]:
     for node in walk_nodes(graph.node):
         if node.domain == QC_DOMAIN and node.op_type == "FakeQuantize":
             yield node
-
-
-def _attributes(node: NodeProto) -> dict[str, Any]:
-    given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    return {name: value.decode() if isinstance(value, bytes) else value for name, value in given.items()}

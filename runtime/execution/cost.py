@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import Any
 
 import onnx
-from onnx import GraphProto, ModelProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, numpy_helper
 
 from qc.ir.facts import products
 from qc.ir.facts.products import is_product, multiplications, trips
-from qc.ir.onnx.protos import copy_fields, nested_graphs
+from qc.ir.onnx.protos import attributes_of, copy_fields, nested_graphs
 
 from ..protos.wiring import Node, all_nodes
 
@@ -92,7 +91,7 @@ def multiplied_by(node: Node, shapes: Shapes, estimates: bool = False) -> int | 
         return 0
     read = [shapes.get(name) for name in proto.input]
     made = shapes.get(proto.output[0])
-    given = products.Shapes(read, made, lambda name, default: _attribute(node, name, default))
+    given = products.Shapes(read, made, attributes_of(proto).get)
     count = multiplications(proto.op_type, proto.domain, given)
     if count is None and estimates:
         count = sum(map(prod, _weights(node)))
@@ -108,12 +107,6 @@ def _weights(node: Node) -> Iterator[tuple[int, ...]]:
             yield tuple(tensor.dims)
 
 
-def _attribute(node: Node, name: str, default: Any) -> Any:
-    found = node.attribute(name)
-    value = helper.get_attribute_value(found) if found is not None else default
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
 def _iterations(node: Node, shapes: Shapes) -> int:
     """How often the body that an op stands in is run; 1 for each loop that ends when its data says so."""
     owner = node.graph.owner
@@ -121,6 +114,6 @@ def _iterations(node: Node, shapes: Shapes) -> int:
         return 1
     limit = owner.constant(0) if owner.op_type == "Loop" else None
     count = int(numpy_helper.to_array(limit).item()) if limit is not None else None
-    axis = _attribute(owner, "scan_input_axes", [0])[-1]
+    axis = attributes_of(owner.proto).get("scan_input_axes", [0])[-1]
     scanned = shapes.get(owner.proto.input[-1]) if owner.op_type == "Scan" else None
     return _iterations(owner, shapes) * trips(owner.op_type, count, scanned, axis)

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnx import ModelProto
 
-from qc.ir.errors import DataError, UsageError
+from qc.ir.errors import DataError, UsageError, listed
 from qc.ir.executor import Executor, Feed, Request, Requests, asked_of
 
 from ..protos.detach import ModelParts
@@ -74,9 +74,8 @@ class RecordedExecutor(DelegatingExecutor):
         found = {request: answer for request in asked if (answer := recorded.answer(request)) is not None}
         missing = [f"'{name}' ({one.kind})" for name, one in asked if (name, one) not in found]
         if missing:
-            more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
             raise UsageError(
-                f"the statistics lack {', '.join(missing[:_NAMED])}{more}; collect them with qc observe for "
+                f"the statistics lack {listed(missing, _NAMED)}; collect them with qc observe for "
                 "this model and pipeline, and for all targets: the first with --target, the others with "
                 "--also-for"
             )

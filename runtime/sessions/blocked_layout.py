@@ -15,7 +15,7 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto, helper
 
-from qc.ir.onnx.protos import reads
+from qc.ir.onnx.protos import attributes_of, reads
 
 from ..native.library import QC_DOMAIN
 from ..observers.insert import list_early
@@ -87,7 +87,7 @@ class _Mover:
             yield node
 
     def _convert(self, node: NodeProto) -> Iterator[NodeProto]:
-        attributes = _attributes(node)
+        attributes = attributes_of(node)
         twin = self._twins.get(node.input[0])
         plain = not attributes.get("channels_last", 0)
         if node.op_type == "ReorderInput" and twin is not None and plain:
@@ -104,7 +104,7 @@ class _Mover:
         """The geometry of the result of a blocked convolution or pooling."""
         root, steps = self._geometry.get(node.input[0], (node.input[0], ()))
         kernel = attributes.get("kernel_shape", ())
-        known = attributes.get("auto_pad", b"NOTSET") == b"NOTSET" and not attributes.get("ceil_mode", 0)
+        known = attributes.get("auto_pad", "NOTSET") == "NOTSET" and not attributes.get("ceil_mode", 0)
         if node.op_type not in ("Conv", "MaxPool", "AveragePool") or not kernel or not known:
             return node.output[0], ()
         rank = len(kernel)
@@ -120,7 +120,7 @@ class _Mover:
     def _is_movable(self, node: NodeProto) -> bool:
         twins = [self._twins.get(name) for name in node.input]
         if node.domain == QC_DOMAIN and node.op_type == "FakeQuantize":
-            return twins[0] is not None and _attributes(node).get("granularity") == b"tensor"
+            return twins[0] is not None and attributes_of(node).get("granularity") == "tensor"
         if node.domain or None in twins[:1]:
             return False
         if node.op_type in _BINARY:
@@ -131,7 +131,7 @@ class _Mover:
     def _is_unpadded(self, node: NodeProto) -> bool:
         """Whether observing the twin sees exactly the elements of the tensor."""
         twin = self._twins.get(node.input[0])
-        whole = _attributes(node).get("axis", -1) == -1
+        whole = attributes_of(node).get("axis", -1) == -1
         return node.domain == QC_DOMAIN and twin is not None and whole and twin.channels % _LARGEST_BLOCK == 0
 
     def _elementwise(self, node: NodeProto) -> Iterator[NodeProto]:
@@ -161,11 +161,6 @@ class _Mover:
             name += "_"
         self._names.add(name)
         return name
-
-
-def _attributes(node: NodeProto) -> dict[str, Any]:
-    given = (attribute for attribute in node.attribute if not attribute.ref_attr_name)
-    return {attribute.name: helper.get_attribute_value(attribute) for attribute in given}
 
 
 def _without_unread_conversions(nodes: list[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:

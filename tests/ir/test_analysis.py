@@ -145,7 +145,7 @@ def test_a_local_analysis_outlives_changes_of_other_graphs_and_of_names() -> Non
         rewriter.swap_names(named(model, "a"), named(model, "b"))
         rewriter.set_attribute(producer(model, "a"), "k", 1)
         inner = branch.ops()[0]
-        rewriter.set_input(inner, 0, branch.op_inputs(branch.ops()[-1])[1])
+        rewriter.set_input(inner, 0, branch.ops()[-1].inputs[1])
     assert topological_order(model.graph) is first[0]
     assert topological_order(branch) is not first[1]
 

@@ -22,7 +22,7 @@ def named(graph: Graph, name: str) -> Value:
 
 
 def producer(graph: Graph, name: str) -> Op:
-    op = graph.producer(named(graph, name))
+    op = named(graph, name).producer
     assert op is not None
     return op
 
@@ -34,24 +34,24 @@ def test_readers_are_ordered_by_op_and_port() -> None:
         helper.make_node("Add", ["b", "x"], ["y"]),
     ]
     graph = lift(model_of(nodes, [floats("x", 2)], ["a", "y"])).graph
-    uses = [(use.op.op_type, use.port) for use in graph.uses(named(graph, "x"))]
+    uses = [(use.op.op_type, use.port) for use in named(graph, "x").uses]
     assert uses == [*(("Concat", port) for port in range(12)), ("Neg", 0), ("Add", 1)]
 
 
 def test_a_graph_output_is_no_use_but_an_output() -> None:
     graph = lift(parse("g (float[2] x) => (float[2] a, float[2] y) { a = Neg(x) y = Neg(a) }")).graph
     a, y = named(graph, "a"), named(graph, "y")
-    assert graph.is_output(a) and len(graph.uses(a)) == 1
-    assert graph.is_output(y) and not graph.uses(y)
-    assert graph.is_input(named(graph, "x")) and graph.producer(named(graph, "x")) is None
+    assert a.is_output and len(a.uses) == 1
+    assert y.is_output and not y.uses
+    assert named(graph, "x").is_input and named(graph, "x").producer is None
 
 
 def test_left_out_inputs_are_none() -> None:
     nodes = [helper.make_node("Clip", ["x", "", "h"], ["y"]), helper.make_node("Dropout", ["y"], ["z", ""])]
     graph = lift(model_of(nodes, [floats("x"), floats("h")], ["z"])).graph
     clip, dropout = graph.ops()
-    assert [value and value.name for value in graph.op_inputs(clip)] == ["x", None, "h"]
-    assert [value and value.name for value in graph.op_outputs(dropout)] == ["z", None]
+    assert [value and value.name for value in clip.inputs] == ["x", None, "h"]
+    assert [value and value.name for value in dropout.outputs] == ["z", None]
 
 
 CAPTURES = """g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}> {
@@ -71,17 +71,17 @@ CAPTURES = """g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}> {
 def test_captured_values() -> None:
     graph = lift(parse(CAPTURES)).graph
     outer = producer(graph, "y")
-    assert [value.name for value in graph.captures(outer)] == ["c", "a", "w", "x"]
+    assert [value.name for value in outer.captures] == ["c", "a", "w", "x"]
     middle = outer.subgraphs["then_branch"]
     inner = middle.ops()[0].subgraphs["then_branch"]
     inside = named(inner, "a")
     assert inside.captured is named(middle, "a")
     assert inside.original is named(graph, "a") and inside.name == "a"
-    assert inner.producer(inside) is None
-    const = inner.constant(named(inner, "w"))
+    assert inside.producer is None
+    const = named(inner, "w").original.const
     assert const is not None
     np.testing.assert_array_equal(const.numpy(), [1, 2])
-    assert [use.op for use in graph.uses(named(graph, "a"))] == [outer]
+    assert [use.op for use in named(graph, "a").uses] == [outer]
 
 
 def test_walking_visits_outer_graphs_first() -> None:

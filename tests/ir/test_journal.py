@@ -30,7 +30,7 @@ def bypass(model: Model, op_type: str) -> None:
     """Removes an op in an action of its own."""
     rewriter, victim = Rewriter(model), op(model, op_type)
     with rewriter.action("bypass", victim):
-        source, result = model.graph.op_inputs(victim)[0], model.graph.op_outputs(victim)[0]
+        source, result = victim.inputs[0], victim.outputs[0]
         assert source is not None and result is not None
         rewriter.replace_uses(result, source)
         rewriter.erase_op(victim)

@@ -28,7 +28,7 @@ def value(model: Model, name: str) -> Value:
 
 
 def op(model: Model, name: str) -> Op:
-    found = model.graph.producer(value(model, name))
+    found = value(model, name).producer
     assert found is not None
     return found
 

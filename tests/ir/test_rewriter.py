@@ -30,7 +30,7 @@ def snapshot(model: Model) -> tuple[object, ...]:
     return (
         print_model(model),
         serialize(lower(model)),
-        [[str(use) for use in graph.uses(value)] for graph in model.graphs() for value in graph.values()],
+        [[str(use) for use in value.uses] for graph in model.graphs() for value in graph.values()],
         sorted(model.names),
         aspects_of(model),
         [str(remark) for remark in journal.remarks],
@@ -181,7 +181,7 @@ def test_a_replaced_output_keeps_its_name_and_its_quantizer() -> None:
     model.quant.place(Site(a), quantizer or SPEC, "for the test")
     with rewriter.action("negate", a):
         op = rewriter.add_op(model.graph, "Neg", [a], ["a_negated"])
-        result = model.graph.op_outputs(op)[0]
+        result = op.outputs[0]
         assert result is not None
         rewriter.replace_uses(a, result, where=lambda use: use.op is not op)
     assert [value.name for value in model.graph.outputs if value] == ["y", "a", "z"]
@@ -203,7 +203,7 @@ def test_a_value_that_a_subgraph_captures_can_be_replaced() -> None:
     verify(model)
     check(lower(model))
     branch = producer(model, "y").subgraphs["then_branch"]
-    assert [value.name for value in branch.op_inputs(branch.ops()[0]) if value] == ["b"]
+    assert [value.name for value in branch.ops()[0].inputs if value] == ["b"]
 
 
 def test_a_captured_value_that_gets_a_name_from_the_subgraph() -> None:
@@ -270,7 +270,7 @@ def test_a_default_input_can_be_fed() -> None:
         given = rewriter.add_constant(model.graph, np.asarray([3, 4], np.float32), "extra")
         rewriter.add_defaults(model.graph, [given])
         op = rewriter.add_op(model.graph, "Add", [named(model, "y"), given], ["sum"])
-        total = model.graph.op_outputs(op)[0]
+        total = op.outputs[0]
         assert total is not None
         rewriter.replace_uses(named(model, "y"), total, where=lambda use: use.op is not op)
     lowered, x = lower(model), np.asarray([1, 2], np.float32)

@@ -209,7 +209,7 @@ def test_attributes_that_are_lists_of_graphs_and_tensors() -> None:
     assert is_unharmed(model)
     op = lift(model).graph.ops()[0]
     assert list(op.subgraphs) == ["bodies:0", "bodies:1"]
-    assert [value.name for value in lift(model).graph.captures(lift(model).graph.ops()[0])] == ["x", "x"]
+    assert [value.name for value in lift(model).graph.ops()[0].captures] == ["x", "x"]
 
 
 def test_metadata_documentation_and_training() -> None:

@@ -54,7 +54,7 @@ def test_the_whole_text() -> None:
     graph, quant = model.graph, model.quant
     matmul, scaled, choice = graph.ops()
     x, w, a = (graph.value_named(name) for name in ("x", "w", "a"))
-    z = graph.op_outputs(choice)[0]
+    z = choice.outputs[0]
     u = choice.subgraphs["else_branch"].outputs[0]
     s = model.functions["my", "scaled", ""].outputs[0]
     assert x and w and a and z and u and s
@@ -229,10 +229,10 @@ def test_what_a_pass_made_tells_where_it_came_from() -> None:
     rewriter = Rewriter(ir)
     first, second = ir.graph.ops()
     with rewriter.action("double", first):
-        twice = rewriter.add_op(ir.graph, "Add", [ir.graph.op_inputs(first)[0]] * 2, ["twice"])
+        twice = rewriter.add_op(ir.graph, "Add", [first.inputs[0]] * 2, ["twice"])
         factor = rewriter.add_constant(ir.graph, np.asarray([0.5, 2], np.float32), "factor")
-        result = rewriter.add_op(ir.graph, "Mul", [ir.graph.op_outputs(twice)[0], factor], ["result"])
-        rewriter.set_input(second, 0, ir.graph.op_outputs(result)[0])
+        result = rewriter.add_op(ir.graph, "Mul", [twice.outputs[0], factor], ["result"])
+        rewriter.set_input(second, 0, result.outputs[0])
         rewriter.erase_op(first)
     assert print_model(ir).splitlines()[1:-1] == [
         "graph g(%x: float[2]) {",

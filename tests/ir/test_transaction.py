@@ -48,7 +48,7 @@ def model() -> Model:
 def use(model: Model, name: str, port: int) -> Site:
     """The reading by the op that makes the value of that name."""
     op = producer(model, name)
-    value = op.graph.op_inputs(op)[port]
+    value = op.inputs[port]
     assert value is not None
     return Site(value, op, port)
 
@@ -160,7 +160,7 @@ def test_a_rollback_keeps_every_capture() -> None:
 
 
 def users(model: Model, value: Value) -> list[Op]:
-    return model.graph.capturing(value)
+    return value.capturing
 
 
 def test_one_tensor_may_be_captured_twice_in_one_body() -> None:
@@ -172,7 +172,7 @@ def test_one_tensor_may_be_captured_twice_in_one_body() -> None:
         inner = rewriter.capture(body, e)
         rewriter.set_input(body.ops()[-1], 1, inner)
     verify(model)
-    assert [value.name for value in model.graph.captures(owner)].count("e") == 2
+    assert [value.name for value in owner.captures].count("e") == 2
 
 
 def test_decisions_within_an_action_belong_to_it(model: Model) -> None:

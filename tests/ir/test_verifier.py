@@ -35,7 +35,7 @@ def value(graph: Graph, name: str) -> Value:
 
 
 def op(graph: Graph, name: str) -> Op:
-    found = graph.producer(value(graph, name))
+    found = value(graph, name).producer
     assert found is not None
     return found
 

@@ -96,7 +96,7 @@ def model(nodes, opset, initializers=()):
 
 def last_op(proto):
     graph = lift(proto).graph
-    return graph.producer(graph.outputs[0])
+    return graph.outputs[0].producer
 
 
 @pytest.mark.parametrize("case", MOVED)

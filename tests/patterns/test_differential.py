@@ -106,10 +106,10 @@ class Drawn:
         return made
 
     def fresh(self, found, depth):
-        producer = self.graph.producer(found) if found is not None else None
+        producer = found.producer if found is not None else None
         if producer is not None and depth > 0:
             made = self.op(producer, depth)
-            index = self.graph.op_outputs(producer).index(found)
+            index = producer.outputs.index(found)
             return made[index] if index else made
         if found is None:
             return optional(constant())
@@ -122,7 +122,7 @@ class Drawn:
         return self.draw(st.sampled_from(("", "a", "b")))
 
     def op(self, producer, depth):
-        inputs = [self.pattern(each, depth - 1) for each in self.graph.op_inputs(producer)]
+        inputs = [self.pattern(each, depth - 1) for each in producer.inputs]
         if producer.op_type in COMMUTATIVE and self.chance(50):
             inputs.reverse()
         if self.chance(15):
@@ -147,17 +147,17 @@ def graphs_and_patterns(draw):
 
 def with_further_results(drawn, main):
     """A pattern with more results, if there are any that the rules of the language allow."""
-    graph, others = drawn.graph, []
+    others = []
     for _ in range(drawn.draw(st.integers(1, 2))):
         bound = [found for found in drawn.made if found is not None]
-        readers = [use.op for found in bound for use in graph.uses(found)]
+        readers = [use.op for found in bound for use in found.uses]
         if readers and drawn.chance(70):
             reader = drawn.draw(st.sampled_from(readers))
             inputs = [
                 drawn.draw(st.sampled_from(drawn.made[found]))
                 if found in drawn.made
                 else drawn.fresh(found, 1)
-                for found in graph.op_inputs(reader)
+                for found in reader.inputs
             ]
             others.append(op[reader.op_type](*inputs))
         elif bound:
@@ -173,7 +173,7 @@ def with_further_results(drawn, main):
 def brute_force(graph, pattern, result):
     """All assignments of all elements, tried one by one; then those that leak or name two values are out."""
     main, *others = pattern.values if isinstance(pattern, Results) else (pattern,)
-    root = graph.producer(result)
+    root = result.producer
     found = set()
     for further in product(graph.values(), repeat=len(others)):
         values = (result, *further)
@@ -186,9 +186,7 @@ def brute_force(graph, pattern, result):
             ]
         for bound, ops in states:
             names = frozenset(captured(bound))
-            hidden = [
-                made for inside in ops - {root} for made in graph.op_outputs(inside) if made not in further
-            ]
+            hidden = [made for inside in ops - {root} for made in inside.outputs if made not in further]
             sound = len(set(values)) == len(values) and not leaks(graph, hidden, ops)
             if sound and len(dict(names)) == len(names) and not (others and returns(graph, ops)):
                 found.add((ops, values, names))
@@ -197,9 +195,7 @@ def brute_force(graph, pattern, result):
 
 def leaks(graph, hidden, ops):
     return any(
-        graph.is_output(each) or any(use.op not in ops for use in graph.uses(each))
-        for each in hidden
-        if each is not None
+        each.is_output or any(use.op not in ops for use in each.uses) for each in hidden if each is not None
     )
 
 
@@ -207,7 +203,7 @@ def returns(graph, ops):
     """Whether a way leads out of the ops and back in."""
     behind = set()
     for each in graph.ops():
-        sources = [graph.producer(found) for found in graph.op_inputs(each) if found is not None]
+        sources = [found.producer for found in each.inputs if found is not None]
         if each in ops and any(source in behind for source in sources):
             return True
         if each not in ops and any(source in behind or source in ops for source in sources):
@@ -256,10 +252,10 @@ def fresh_assignments(graph, element, found, bound):
             yield bound, frozenset()
     elif isinstance(element, (OpPattern, Output)):
         source, index = (element, 0) if isinstance(element, OpPattern) else (element.source, element.index)
-        producer = graph.producer(found)
+        producer = found.producer
         if producer is None or producer.op_type not in source.op_types:
             return
-        outputs = graph.op_outputs(producer)
+        outputs = producer.outputs
         if source is not element and (index >= len(outputs) or outputs[index] is not found):
             return
         first = next(each for each in outputs if each is not None)
@@ -278,7 +274,7 @@ def op_assignments(graph, element, producer, bound):
                 return
         elif held != test:
             return
-    inputs, wanted = graph.op_inputs(producer), len(element.inputs)
+    inputs, wanted = producer.inputs, len(element.inputs)
     fits = len(inputs) >= wanted if element.open_ended else len(inputs) == wanted
     if not fits:
         return
@@ -310,7 +306,7 @@ def test_same_matches_as_brute_force(drawn):
     graph, pattern = drawn
     matcher = Matcher(graph, [pattern])
     for each in graph.ops():
-        made = [found for found in graph.op_outputs(each) if found is not None]
+        made = [found for found in each.outputs if found is not None]
         expected = set().union(*(brute_force(graph, pattern, found) for found in made))
         assert meanings(matches_at(pattern, each)) == expected
         assert meanings(match for found in made for match in matcher.matches(pattern, found)) == expected

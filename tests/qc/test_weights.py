@@ -63,7 +63,7 @@ def test_a_weight_on_two_grids() -> None:
     )
     ir = package.read_model(model)
     value = ir.graph.value_named("w")
-    for use, scale in zip(ir.graph.uses(value), (0.5, 0.25), strict=True):
+    for use, scale in zip(value.uses, (0.5, 0.25), strict=True):
         quantizer = ir.quant.place(Site(value, use.op, use.port), QuantSpec.of("int8"), "test")
         ir.quant.calibrate(quantizer, Encoding(quantizer.spec, np.float32(scale), np.int32(0)), "test")
     found = weights_of(ir)

@@ -75,22 +75,20 @@ def _is_one_of(match: Match, names: Iterable[str]) -> bool:
 
 
 def _is_read(op: Op) -> bool:
-    return any(op.graph.uses(value) for value in op.graph.op_outputs(op) if value is not None)
+    return any(value.uses for value in op.outputs if value is not None)
 
 
 def _reads_cubic_factor(op: Op) -> bool:
-    numbers = (constant_data(value) for value in op.graph.op_inputs(op) if value is not None)
+    numbers = (constant_data(value) for value in op.inputs if value is not None)
     scalars = (scalar_of(data) for data in numbers if data is not None and data.is_small)
     return any(number is not None and abs(number - 0.044715) < 1e-6 for number in scalars)
 
 
 def _comes_from_mean(op: Op) -> bool:
     """Whether ReduceMean is found going back from ``op`` through arithmetic."""
-    graph, front = op.graph, {op}
+    front = {op}
     for _ in range(_STEPS):
-        makers = (
-            graph.producer(value) for each in front for value in graph.op_inputs(each) if value is not None
-        )
+        makers = (value.producer for each in front for value in each.inputs if value is not None)
         before = {maker for maker in makers if maker is not None}
         if any(maker.is_type("ReduceMean") for maker in before):
             return True

@@ -57,7 +57,7 @@ def named(model: Model, name: str) -> Value:
 
 def producer(model: Model, name: str) -> Op:
     """The op of the main graph that makes the value of that name."""
-    op = model.graph.producer(named(model, name))
+    op = named(model, name).producer
     assert op is not None
     return op
 
@@ -117,13 +117,13 @@ class Random:
         if self.valid:
             ops = self.graph.ops()
             later = set(ops[ops.index(before) :]) if before is not None else set()
-            found = [v for v in found if v.is_float and self.graph.producer(v) not in later]
+            found = [v for v in found if v.is_float and v.producer not in later]
             found = [v for v in found if v.captured is not None or v.const is not None or self.is_made(v)]
         picked: Value = self.one_of(found)
         return picked
 
     def is_made(self, value: Value) -> bool:
-        return self.graph.is_input(value) or self.graph.producer(value) is not None
+        return value.is_input or value.producer is not None
 
     def op(self) -> Op:
         found: Op = self.one_of(self.graph.ops())
@@ -158,7 +158,7 @@ class Random:
         # Of a domain of its own, as the verifier knows which attributes an operator of ONNX has.
         given = [self.value(), None, self.value()]
         op = self.rewriter.add_op(self.graph, "Sum", given, ["sum"], {"k": 1}, "made")
-        result = self.graph.op_outputs(op)[0]
+        result = op.outputs[0]
         assert result is not None
         self.rewriter.set_type(result, ValueType(TensorProto.FLOAT, (2,)))
 
@@ -170,9 +170,9 @@ class Random:
 
     def edit_replace_uses(self) -> None:
         odd, old = self.draw(st.booleans()), self.value()
-        readers = [use.op for use in self.graph.uses(old)]
+        readers = [use.op for use in old.uses]
         first = min(readers, key=self.graph.ops().index) if readers and self.valid else None
-        new = self.value(first or self.graph.producer(old))
+        new = self.value(first or old.producer)
         outputs = self.draw(st.booleans())
         if self.valid and not self.may_be_swapped(old, new):
             outputs = False
@@ -184,7 +184,7 @@ class Random:
 
     def may_be_swapped(self, old: Value, new: Value) -> bool:
         """An output keeps its name, which what captures or is given cannot do."""
-        fixed = (self.graph.is_input(new), new.captured, old.captured, self.graph.is_output(new))
+        fixed = (new.is_input, new.captured, old.captured, new.is_output)
         return not any(fixed)
 
     def edit_erase_op(self) -> None:
@@ -192,7 +192,7 @@ class Random:
 
     def edit_bypass(self) -> None:
         op = self.op()
-        source, result = self.value(op), self.graph.op_outputs(op)[0]
+        source, result = self.value(op), op.outputs[0]
         if result is None or (self.valid and not self.may_be_swapped(result, source)):
             raise Refused
         self.rewriter.replace_uses(result, source)
@@ -216,7 +216,7 @@ class Random:
 
     def edit_swap_names(self) -> None:
         first, second = self.value(), self.value()
-        if self.valid and any(map(self.graph.is_input, (first, second))):
+        if self.valid and (first.is_input or second.is_input):
             raise Refused
         self.rewriter.swap_names(first, second)
 
@@ -239,7 +239,7 @@ class Random:
 
     def uses(self) -> list[Site]:
         """The readings of floats."""
-        read = [(op, port, v) for op in self.graph.ops() for port, v in enumerate(self.graph.op_inputs(op))]
+        read = [(op, port, v) for op in self.graph.ops() for port, v in enumerate(op.inputs)]
         return [Site(value, op, port) for op, port, value in read if value is not None and value.is_float]
 
     def edit_remove(self) -> None:

@@ -102,12 +102,11 @@ class _Comparison:
                 )
 
     def _op(self, a: Op, b: Op) -> Iterator[str]:
-        graphs = a.graph, b.graph
-        if self._mapped(graphs[0].op_inputs(a)) != graphs[1].op_inputs(b):
+        if self._mapped(a.inputs) != b.inputs:
             yield "the inputs differ"
-        if self._mapped(graphs[0].op_outputs(a)) != graphs[1].op_outputs(b):
+        if self._mapped(a.outputs) != b.outputs:
             yield "the outputs differ"
-        if Counter(self._mapped(graphs[0].captures(a))) != Counter(graphs[1].captures(b)):
+        if Counter(self._mapped(a.captures)) != Counter(b.captures):
             yield "the captured values differ"
         if _attributes(a) != _attributes(b):
             yield "the attributes differ"
@@ -164,7 +163,7 @@ class _Comparison:
 def _region(region: Region) -> tuple[str, Graph, tuple[Op, ...], dict[str, Value]]:
     """What a region is made of, without captured values that are not in the graph any more."""
     graph = region.graph
-    return region.name, graph, region.ops, {k: v for k, v in region.captures.items() if v.id in graph.nx}
+    return region.name, graph, region.ops, {k: v for k, v in region.captures.items() if v in graph}
 
 
 def _kind(op: Op) -> tuple[object, ...]:

@@ -26,7 +26,7 @@ def value(model: Model, name: str) -> Value:
 def op(model: Model, name: str) -> Op:
     """The op that makes the value of that name."""
     made = value(model, name)
-    found = made.graph.producer(made)
+    found = made.producer
     assert found is not None
     return found
 
@@ -39,7 +39,7 @@ def of_value(model: Model, name: str) -> Quantizer | None:
 def of_weight(model: Model, result: str, port: int = 1) -> Quantizer | None:
     """The quantizer that an input of the op that makes ``result`` sees."""
     reader = op(model, result)
-    read = reader.graph.op_inputs(reader)[port]
+    read = reader.inputs[port]
     assert read is not None
     return model.quant.of_use(read, reader, port)
 

@@ -30,14 +30,14 @@ class RenewRelu(Pass):
                 self._renew(rewriter, model.graph, op)
 
     def _renew(self, rewriter: Rewriter, graph: Graph, op: Op) -> None:
-        source, result = graph.op_inputs(op)[0], graph.op_outputs(op)[0]
+        source, result = op.inputs[0], op.outputs[0]
         assert source is not None and result is not None
         if op.name == self.victim and self.fault == "crash":
             raise LookupError("the planted crash")
         if op.name == self.victim and self.fault == "miswire":
             source = before(graph, source)
         made = rewriter.add_op(graph, "Relu", (source,), [result.name])
-        new = graph.op_outputs(made)[0]
+        new = made.outputs[0]
         assert new is not None
         rewriter.set_type(new, result.type)
         rewriter.replace_uses(result, new)
@@ -59,9 +59,9 @@ class RenameUnseen(Pass):
 
 def before(graph: Graph, value: Value) -> Value:
     """What the op that makes ``value`` reads."""
-    producer = graph.producer(value)
+    producer = value.producer
     assert producer is not None
-    found = graph.op_inputs(producer)[0]
+    found = producer.inputs[0]
     assert found is not None
     return found
 

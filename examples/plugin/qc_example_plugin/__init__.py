@@ -37,7 +37,7 @@ class SquareAsMul(Pass):
                 result = match.result
                 with rewriter.action("square as product", match.root):
                     product = rewriter.add_op(graph, "Mul", [match["x"], match["x"]], ["square"])
-                    rewriter.replace_uses(result, graph.op_outputs(product)[0])
+                    rewriter.replace_uses(result, product.outputs[0])
                     rewriter.erase_op(match.root)
 
 

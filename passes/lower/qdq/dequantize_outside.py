@@ -23,18 +23,18 @@ def dequantize_outside(model: Model, rewriter: Rewriter) -> None:
     for graph in list(model.graphs()):
         for op in graph.ops():
             codes = _captured_codes(op)
-            (result, *_) = graph.op_outputs(op)
-            if codes is None or result is None or not any(map(_multiplies_floats, graph.uses(result))):
+            (result, *_) = op.outputs
+            if codes is None or result is None or not any(map(_multiplies_floats, result.uses)):
                 continue
             outside = captures.into(graph, _dequantized(rewriter, codes, op))
             rewriter.replace_uses(result, outside, where=_multiplies_floats, outputs=False)
-            if not graph.is_read(result):
+            if not result.is_read:
                 rewriter.erase_op(op)
 
 
 def _captured_codes(op: Op) -> Value | None:
     """The constant of another graph that a DequantizeLinear reads; None if it reads anything else."""
-    given = [value for value in op.graph.op_inputs(op) if value is not None]
+    given = [value for value in op.inputs if value is not None]
     stored = is_qdq(op, "DequantizeLinear") and all(value.original.const is not None for value in given)
     return given[0].original if stored and given[0].captured is not None else None
 
@@ -44,23 +44,23 @@ def _multiplies_floats(use: Use) -> bool:
     op, port = use
     if not op.is_type("MatMul", "Gemm") or port != weight_port(op):
         return False
-    data = op.graph.op_inputs(op)[0]
-    producer = op.graph.producer(data) if data is not None else None
-    codes = producer.graph.op_inputs(producer)[0] if producer is not None else None
+    data = op.inputs[0]
+    producer = data.producer if data is not None else None
+    codes = producer.inputs[0] if producer is not None else None
     quantized = producer is not None and is_qdq(producer, "DequantizeLinear")
     return not (quantized and codes is not None and codes.type.elem_type in BYTES)
 
 
 def _dequantized(rewriter: Rewriter, codes: Value, op: Op) -> Value:
     """What a DequantizeLinear of a body makes of codes, made in the graph that they are in, and once."""
-    graph, (result, *_) = codes.graph, op.graph.op_outputs(op)
+    graph, (result, *_) = codes.graph, op.outputs
     assert result is not None
-    for reader, _ in graph.uses(codes):
-        (known, *_) = graph.op_outputs(reader)
+    for reader, _ in codes.uses:
+        (known, *_) = reader.outputs
         if is_qdq(reader, "DequantizeLinear") and known is not None:
             return known
     inputs = [codes]
-    for parameter in op.graph.op_inputs(op)[1:]:
+    for parameter in op.inputs[1:]:
         assert parameter is not None and parameter.original.const is not None
         inputs.append(rewriter.add_constant(graph, parameter.original.const, parameter.name))
     made = rewriter.add_value(graph, result.name, result.type)

@@ -76,8 +76,8 @@ class _DynamicProducts:
     def write(self, stored: Stored) -> None:
         """Puts the ops in the place of a product."""
         op, rewriter = stored.op, self._rewriter
-        data, weight, bias = (*op.graph.op_inputs(op), None)[:3]
-        (result,) = op.graph.op_outputs(op)
+        data, weight, bias = (*op.inputs, None)[:3]
+        (result,) = op.outputs
         assert data is not None and weight is not None and result is not None
         codes, scale, zero_point = self._quantized(data)
         stored_codes, stored_scale, *stored_zero = self._stored(stored)
@@ -136,7 +136,7 @@ class _DynamicProducts:
         elem_type: int = TensorProto.FLOAT,
         **attributes: int,
     ) -> Value:
-        (result,) = beside.graph.op_outputs(beside)
+        (result,) = beside.outputs
         assert result is not None
         made = self._rewriter.add_value(beside.graph, f"{result.name}_{op_type}", ValueType(elem_type, shape))
         self._rewriter.add_op(beside.graph, op_type, inputs, [made], attributes)

@@ -94,7 +94,7 @@ class Emitter:
         for value, quantizer in rounded.items():
             scaled = not is_cast(self._numbers(quantizer, value))
             for alias in inside.get(value, ()) if scaled else ():
-                readers = [(use.op, use.port) for use in alias.graph.uses(alias) if _computes(use)]
+                readers = [(use.op, use.port) for use in alias.uses if _computes(use)]
                 local = self.round_value(alias, quantizer) if readers else alias
                 for op, port in readers:
                     assert isinstance(port, int)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import constant_numbers
 from qc.ir.facts.op_traits import traits, weight_port
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.graph import Graph, Op, Use, Value
@@ -22,7 +23,7 @@ from qc.ir.tensor_ref import TensorRef
 from qc.ir.value_type import Shape, ValueType
 
 from .neighbours import dequantize_behind
-from .stored_weight import BYTES, constant_array
+from .stored_weight import BYTES
 
 _PACKED = (TensorProto.INT4, TensorProto.UINT4)
 _CASTS_PACKED = 21  # the first opset whose Cast reads packed codes; before, each code takes a byte
@@ -53,8 +54,8 @@ def fold_weights(model: Model, rewriter: Rewriter, fewer: int = 0) -> list[str]:
     for graph in list(model.graphs()):
         for op in graph.ops():
             weight = _dequantized(op) if is_qdq(op, "DequantizeLinear") else None
-            (result, *_) = graph.op_outputs(op)
-            if weight is None or result is None or not _multiplies_floats(graph, result, weight, fewer):
+            (result, *_) = op.outputs
+            if weight is None or result is None or not _multiplies_floats(result, weight, fewer):
                 continue
             if weight.codes.type.elem_type in _PACKED and model.opset < _CASTS_PACKED:
                 weight, widened = weight._replace(codes=_in_bytes(rewriter, weight.codes)), True
@@ -73,7 +74,7 @@ def unfold_weights(model: Model, rewriter: Rewriter) -> None:
     """Puts the DequantizeLinear ops back."""
     for op in model.ops():
         port = weight_port(op) if traits(op).product in _FOLDED else None
-        folded = op.graph.op_inputs(op)[port] if port is not None else None
+        folded = op.inputs[port] if port is not None else None
         weight = _folded(folded) if folded is not None else None
         if folded is None or weight is None:
             continue
@@ -83,8 +84,8 @@ def unfold_weights(model: Model, rewriter: Rewriter) -> None:
 
 
 def _dequantized(op: Op) -> _Weight | None:
-    codes, scale, zero_point = (*op.graph.op_inputs(op), None)[:3]
-    scales, zeros = constant_array(scale), constant_array(zero_point)
+    codes, scale, zero_point = (*op.inputs, None)[:3]
+    scales, zeros = constant_numbers(scale), constant_numbers(zero_point)
     if codes is None or codes.const is None or scales is None or (zero_point is not None and zeros is None):
         return None
     if codes.type.elem_type not in (*BYTES, *_PACKED) or scales.dtype != np.float32:
@@ -106,18 +107,18 @@ def _in_bytes(rewriter: Rewriter, codes: Value) -> Value:
     return rewriter.add_constant(codes.graph, codes.const.numpy().astype(byte), codes.name)
 
 
-def _multiplies_floats(graph: Graph, value: Value, weight: _Weight, fewer: int) -> bool:
-    uses, (codes, *_) = graph.uses(value), weight
+def _multiplies_floats(value: Value, weight: _Weight, fewer: int) -> bool:
+    uses, (codes, *_) = value.uses, weight
     assert codes.const is not None
     is_small, is_matrix = codes.const.size < fewer, len(codes.const.shape) == _MATRIX
     fused = is_matrix and not is_small
-    return bool(uses) and all(_is_of_floats(use, fused) for use in uses) and not graph.is_output(value)
+    return bool(uses) and all(_is_of_floats(use, fused) for use in uses) and not value.is_output
 
 
 def _is_of_floats(use: Use, fused: bool) -> bool:
     """Whether an op on floats reads its weight there; not if ONNX Runtime makes a MatMul of codes of it."""
     op, port = use
-    data = op.graph.op_inputs(op)[0]
+    data = op.inputs[0]
     if traits(op).product not in _FOLDED or port != weight_port(op) or data is None:
         return False
     pair, is_fused = dequantize_behind(data), op.is_type("MatMul")
@@ -129,7 +130,7 @@ def _is_wide(pair: Op) -> bool:
 
     Of a MatMul by codes of a weight it would make one that rounds such data to 8 bits.
     """
-    codes = pair.graph.op_inputs(pair)[0]
+    codes = pair.inputs[0]
     return codes is not None and codes.type.elem_type in (TensorProto.INT16, TensorProto.UINT16)
 
 
@@ -141,19 +142,19 @@ def _cast(rewriter: Rewriter, graph: Graph, weight: _Weight) -> Value:
     value = _add(rewriter, graph, "Cast", [codes], shape, {"to": TensorProto.FLOAT})
     if size:
         split = (*shape[:axis], shape[axis] // size, size, *shape[axis + 1 :])
-        value = _reshape(rewriter, graph, value, split)
+        value = _reshape(rewriter, value, split)
         scale, zero_point = (np.expand_dims(array, axis + 1) for array in (scale, zero_point))
     if zero_point.any():
         zeros = rewriter.add_constant(graph, zero_point.astype(np.float32), f"{codes.name}_zero")
         value = _add(rewriter, graph, "Sub", [value, zeros], value.type.shape)
     factor = rewriter.add_constant(graph, scale, f"{codes.name}_factor")
     value = _add(rewriter, graph, "Mul", [value, factor], value.type.shape)
-    return _reshape(rewriter, graph, value, shape) if size else value
+    return _reshape(rewriter, value, shape) if size else value
 
 
-def _reshape(rewriter: Rewriter, graph: Graph, value: Value, shape: tuple[int, ...]) -> Value:
-    lengths = rewriter.add_constant(graph, np.array(shape), f"{value.name}_shape")
-    return _add(rewriter, graph, "Reshape", [value, lengths], shape)
+def _reshape(rewriter: Rewriter, value: Value, shape: tuple[int, ...]) -> Value:
+    lengths = rewriter.add_constant(value.graph, np.array(shape), f"{value.name}_shape")
+    return _add(rewriter, value.graph, "Reshape", [value, lengths], shape)
 
 
 def _add(
@@ -215,11 +216,11 @@ def _are_codes(numbers: np.ndarray, elem_type: int) -> bool:
 
 def _before(value: Value, op_type: str) -> tuple[Value, np.ndarray | None]:
     """What an op of a type made a tensor of, with its other input; the tensor itself if no such op did."""
-    producer = value.graph.producer(value)
+    producer = value.producer
     if producer is None or not producer.is_type(op_type):
         return value, None
-    source, other = (*value.graph.op_inputs(producer), None)[:2]
-    return (source, constant_array(other)) if source is not None else (value, None)
+    source, other = (*producer.inputs, None)[:2]
+    return (source, constant_numbers(other)) if source is not None else (value, None)
 
 
 def _operand(value: Value, op_type: str) -> tuple[Value, np.ndarray | None]:

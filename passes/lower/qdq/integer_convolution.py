@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import initializer
 from qc.ir.graph import Op, Value
 from qc.ir.rewriter import Rewriter
 from qc.ir.value_type import ValueType
@@ -42,20 +43,19 @@ def integer_convolution(op: Op) -> IntegerConvolution | None:
     """The parts of such a convolution; None for other ops."""
     if not op.is_type("Conv") or op.attribute("group", 1) != 1:
         return None
-    graph = op.graph
-    data, weight = (graph.producer(value) if value is not None else None for value in graph.op_inputs(op)[:2])
+    data, weight = (value.producer if value is not None else None for value in op.inputs[:2])
     for source in (data, weight):
         if source is None or source.op_type != "DequantizeLinear" or source.attribute("block_size", 0):
             return None
-        if len(graph.op_inputs(source)) < 3 or graph.only_use(graph.op_outputs(source)[0]) is None:
+        if len(source.inputs) < 3 or source.only_use is None:
             return None
     assert data is not None and weight is not None
-    codes, weights = graph.op_inputs(data)[0], graph.op_inputs(weight)[0]
-    zero_points = graph.constant(graph.op_inputs(weight)[2])
+    codes, weights = data.inputs[0], weight.inputs[0]
+    zero_points = initializer(weight.inputs[2])
     if codes is None or weights is None or weights.const is None or zero_points is None:
         return None
-    stored = weights.const.data_type in BYTES and not graph.capturing(weights)
-    if not stored or graph.is_output(weights):
+    stored = weights.const.data_type in BYTES and not weights.capturing
+    if not stored or weights.is_output:
         return None
     return IntegerConvolution(data, codes, weight, weights, zero_points.numpy())
 
@@ -63,9 +63,9 @@ def integer_convolution(op: Op) -> IntegerConvolution | None:
 def replace_codes(rewriter: Rewriter, found: IntegerConvolution, codes: np.ndarray) -> None:
     """Stores other codes of the weight under the same name, and says so in the types behind them."""
     replace_constant(rewriter, found.weight, 0, codes)
-    graph, channels = found.weight.graph, codes.shape[1]
+    channels = codes.shape[1]
     for op in (found.data, found.weight):
-        result = graph.op_outputs(op)[0]
+        result = op.outputs[0]
         assert result is not None
         elem_type, shape = result.type
         if shape is not None:
@@ -75,10 +75,10 @@ def replace_codes(rewriter: Rewriter, found: IntegerConvolution, codes: np.ndarr
 def replace_constant(rewriter: Rewriter, op: Op, port: int, array: np.ndarray) -> None:
     """Lets an op read other numbers; under the same name, unless something else reads those it read."""
     graph = op.graph
-    old = graph.op_inputs(op)[port]
+    old = op.inputs[port]
     assert old is not None
     new = rewriter.add_constant(graph, array, old.name)
     rewriter.set_input(op, port, new)
-    if old.const is not None and not graph.is_read(old):
+    if old.const is not None and not old.is_read:
         rewriter.swap_names(old, new)
     rewriter.drop_unread(old)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import initializer
 from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.graph import Op, Value
@@ -28,7 +29,7 @@ def keep_barred(model: Model, rewriter: Rewriter, target: Target) -> None:
         rule = target.rule_for(op.op_type, op.domain)
         if rule.runs not in ("integer", "between", "carry") or rule.barred_by(op) is None:
             continue
-        result = op.graph.op_outputs(op)[0] if op.num_inputs and op.num_outputs else None
+        result = op.outputs[0] if op.num_inputs and op.num_outputs else None
         if result is not None and _is_between(op, result, rule.runs == "carry"):
             put_identity_behind(rewriter, result)
 
@@ -48,11 +49,11 @@ def weighed_by_data(model: Model, target: Target) -> Iterator[tuple[Op, Value, s
         rule = target.rule_for(op.op_type, op.domain)
         if not rule.constant_weight or op.num_inputs < 2:
             continue
-        (data, weight), result = op.graph.op_inputs(op)[:2], op.graph.op_outputs(op)[0]
+        (data, weight), result = op.inputs[:2], op.outputs[0]
         if weight is None or is_constant(weight) or stored_codes(weight) is not None:
             continue
         dequantize = dequantize_behind(data) if data is not None else None
-        codes = dequantize.graph.op_inputs(dequantize)[0] if dequantize is not None else None
+        codes = dequantize.inputs[0] if dequantize is not None else None
         if codes is None or result is None:
             continue
         format = TensorProto.DataType.Name(codes.type.elem_type).lower()
@@ -62,7 +63,7 @@ def weighed_by_data(model: Model, target: Target) -> Iterator[tuple[Op, Value, s
 
 def _is_between(op: Op, result: Value, carries: bool) -> bool:
     """Whether data is dequantized, be it before ops that move it, and the result is rounded likewise."""
-    data = op.graph.op_inputs(op)[0]
+    data = op.inputs[0]
     dequantize = dequantize_behind(data) if data is not None else None
     if dequantize is None:
         return False
@@ -75,5 +76,5 @@ def _is_between(op: Op, result: Value, carries: bool) -> bool:
 
 def _grid(op: Op) -> list[object]:
     """The scale and the zero point of a quantize or dequantize op, as far as they are constant."""
-    data = [op.graph.constant(value) if value is not None else None for value in op.graph.op_inputs(op)[1:]]
+    data = [initializer(value) for value in op.inputs[1:]]
     return [np.asarray(one.numpy()).tolist() if one is not None else None for one in data]

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from qc.ir.facts.constants import initializer
 from qc.ir.facts.op_traits import bias_port, is_grid_preserving
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.graph import Op, Value
@@ -75,8 +76,8 @@ def keep_kernels(model: Model, rewriter: Rewriter, target: Target | None) -> Non
 def unkeep_float(model: Model, rewriter: Rewriter) -> None:
     """Takes such LeakyRelu ops away again."""
     for op in [op for op in model.ops() if op.is_type("LeakyRelu")]:
-        source, (result, *_) = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)
-        is_computed = source is not None and op.graph.producer(source) is not None
+        source, (result, *_) = op.inputs[0], op.outputs
+        is_computed = source is not None and source.producer is not None
         if source is None or result is None or not is_computed or op.attribute("alpha", 0.01) != 1.0:
             continue
         with rewriter.action("unkeep float", op):
@@ -95,29 +96,28 @@ def _result_to_keep(op: Op, provider: str) -> Value | None:
     if not op.is_type("Gemm", "MatMul") or not _is_product_of_codes(op):
         return None
     if provider == _CPU and _is_kept_by_sum(op):
-        return op.graph.op_outputs(op)[0]
+        return op.outputs[0]
     result = _with_bias(op)
     return result if result is not None and _is_kept_by_activation(result) else None
 
 
 def _is_quantized_by_itself(op: Op) -> bool:
     """Whether data comes in codes, and the weight is a float constant or the bias too large for integers."""
-    graph = op.graph
-    data, weight = graph.op_inputs(op)[:2]
+    data, weight = op.inputs[:2]
     dequantize = dequantize_behind(data) if data is not None else None
     if dequantize is None or weight is None:
         return False
-    of_weight = graph.producer(weight)
+    of_weight = weight.producer
     if of_weight is None or not is_qdq(of_weight, "DequantizeLinear"):
         return is_constant(weight)
     return _has_too_large_bias(op, dequantize, of_weight)
 
 
 def _has_too_large_bias(op: Op, data: Op, weight: Op) -> bool:
-    port, graph = bias_port(op), op.graph
-    inputs = graph.op_inputs(op)
-    bias = graph.constant(inputs[port]) if port is not None and port < len(inputs) else None
-    of_data, of_weight = (graph.constant(graph.op_inputs(source)[1]) for source in (data, weight))
+    port = bias_port(op)
+    inputs = op.inputs
+    bias = initializer(inputs[port]) if port is not None and port < len(inputs) else None
+    of_data, of_weight = (initializer(source.inputs[1]) for source in (data, weight))
     if bias is None or of_data is None or of_weight is None or of_data.size != 1:
         return False
     scale = of_data.numpy().astype(np.float64) * of_weight.numpy()
@@ -136,35 +136,35 @@ def _is_rounded(value: Value) -> bool:
 
 
 def _is_product_of_codes(op: Op) -> bool:
-    factors = op.graph.op_inputs(op)[:2]
-    producers = (op.graph.producer(value) for value in factors if value is not None)
+    factors = op.inputs[:2]
+    producers = (value.producer for value in factors if value is not None)
     return all(producer is not None and is_qdq(producer, "DequantizeLinear") for producer in producers)
 
 
 def _multiplies_moved_codes(op: Op) -> bool:
     """Whether both factors are dequantized, be it before ops that only move them."""
-    return all(value is not None and dequantize_behind(value) for value in op.graph.op_inputs(op)[:2])
+    return all(value is not None and dequantize_behind(value) for value in op.inputs[:2])
 
 
 def _with_bias(op: Op) -> Value | None:
     """The result of a product, or that of the bias behind it, with which a MatMul of two axes is a Gemm."""
-    result, addend = op.graph.op_outputs(op)[0], _addend(op)
+    result, addend = op.outputs[0], _addend(op)
     reader = only_reader(result)
     if reader is None or addend is None or not (is_constant(addend) or stored_codes(addend)):
         return result
-    return op.graph.op_outputs(reader)[0]
+    return reader.outputs[0]
 
 
 def _addend(op: Op) -> Value | None:
     """What is added to a product, which becomes a Gemm with it."""
-    data, (result, *_) = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)
+    data, (result, *_) = op.inputs[0], op.outputs
     reader = only_reader(result)
     is_matrix = data is not None and data.type.rank in (None, 2)
     if reader is None or not is_matrix or reader.num_inputs != 2 or op.num_inputs != 2:
         return None
     if (op.op_type, reader.op_type) not in (("MatMul", "Add"), ("Gemm", "Sum")) or reader.domain:
         return None
-    return next((value for value in op.graph.op_inputs(reader) if value is not result), None)
+    return next((value for value in reader.inputs if value is not result), None)
 
 
 def _is_kept_by_sum(op: Op) -> bool:
@@ -184,9 +184,9 @@ def _is_kept_by_activation(value: Value) -> bool:
         return False
     reader: Op | None = activation
     while reader is not None and (reader is activation or is_grid_preserving(reader)):
-        reader = only_reader(reader.graph.op_outputs(reader)[0])
+        reader = only_reader(reader.outputs[0])
     if reader is None or not is_qdq(reader, "QuantizeLinear"):
-        return only_reader(activation.graph.op_outputs(activation)[0]) is not None
-    zero_point = reader.graph.op_inputs(reader)[2:]
-    codes = reader.graph.constant(zero_point[0]) if zero_point else None
+        return only_reader(activation.outputs[0]) is not None
+    zero_point = reader.inputs[2:]
+    codes = initializer(zero_point[0]) if zero_point else None
     return codes is not None and bool(np.any(codes.numpy()))

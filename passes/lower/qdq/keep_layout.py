@@ -30,7 +30,7 @@ def keep_layout(model: Model, rewriter: Rewriter) -> None:
     if not any(is_qdq(op, "QuantizeLinear") for op in ops):
         return
     for op in filter(_needs_order, ops):
-        graph, data = op.graph, op.graph.op_inputs(op)[0]
+        graph, data = op.graph, op.inputs[0]
         rank = len(data.type.shape or ()) if data is not None else 0
         if data is None or rank < _PICTURE or is_constant(data):
             continue
@@ -43,17 +43,17 @@ def keep_layout(model: Model, rewriter: Rewriter) -> None:
 def unkeep_layout(model: Model, rewriter: Rewriter) -> None:
     """Takes such ops away again."""
     for op in filter(_needs_order, list(model.ops())):
-        data = op.graph.op_inputs(op)[0]
-        keeping = op.graph.producer(data) if data is not None else None
+        data = op.inputs[0]
+        keeping = data.producer if data is not None else None
         if data is not None and keeping is not None and _changes_nothing(keeping):
             with rewriter.action("unkeep layout", op):
-                rewriter.set_input(op, 0, keeping.graph.op_inputs(keeping)[0])
-                if not op.graph.is_read(data):
+                rewriter.set_input(op, 0, keeping.inputs[0])
+                if not data.is_read:
                     rewriter.erase_op(keeping)
 
 
 def _needs_order(op: Op) -> bool:
-    inputs = (*op.graph.op_inputs(op), *[None] * _PAD_AXES)
+    inputs = (*op.inputs, *[None] * _PAD_AXES)
     if op.is_type("Pad"):
         return inputs[_PAD_AXES] is not None
     if not op.is_type("Resize"):
@@ -64,8 +64,8 @@ def _needs_order(op: Op) -> bool:
 
 def _enlarges(op: Op) -> bool:
     """Whether a Resize is known to make no axis shorter."""
-    data, result = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)[0]
-    scales = fixed_constant(op.graph.op_inputs(op)[_SCALES]) if op.num_inputs > _SCALES else None
+    data, result = op.inputs[0], op.outputs[0]
+    scales = fixed_constant(op.inputs[_SCALES]) if op.num_inputs > _SCALES else None
     if scales is not None and scales.size:
         return bool((scales.numpy() >= 1).all())
     if data is None or result is None or not (has_known_lengths(data) and has_known_lengths(result)):

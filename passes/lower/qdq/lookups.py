@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import constant_numbers
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
@@ -18,7 +19,6 @@ from qc.ir.rewriter import Rewriter
 from qc.ir.value_type import Shape, ValueType
 
 from ...simplify.float_twins.lookups import is_lookup
-from .stored_weight import constant_array
 
 
 class _Rows(NamedTuple):
@@ -33,11 +33,11 @@ def look_up_codes(model: Model, rewriter: Rewriter) -> None:
     for graph in list(model.graphs()):
         for op in graph.ops():
             rows = _dequantized(op) if is_qdq(op, "DequantizeLinear") else None
-            (table, *_) = graph.op_outputs(op)
-            if rows is None or table is None or graph.is_output(table):
+            (table, *_) = op.outputs
+            if rows is None or table is None or table.is_output:
                 continue
-            readers = [use.op for use in graph.uses(table) if use.port == 0 and is_lookup(use.op)]
-            if readers and len(readers) == len(graph.uses(table)):
+            readers = [use.op for use in table.uses if use.port == 0 and is_lookup(use.op)]
+            if readers and len(readers) == len(table.uses):
                 scale = rewriter.add_constant(graph, rows.scale, f"{rows.codes.name}_scales")
                 for reader in readers:
                     _write(rewriter, reader, rows.codes, scale)
@@ -50,8 +50,8 @@ def _float(shape: Shape | None) -> ValueType:
 
 def _dequantized(op: Op) -> _Rows | None:
     """The table of a DequantizeLinear, if it is one with a scale for each row, or one for all."""
-    codes, scale, zero_point = (*op.graph.op_inputs(op), None)[:3]
-    scales, zeros = constant_array(scale), constant_array(zero_point)
+    codes, scale, zero_point = (*op.inputs, None)[:3]
+    scales, zeros = constant_numbers(scale), constant_numbers(zero_point)
     if codes is None or scales is None or (zero_point is not None and (zeros is None or zeros.any())):
         return None
     const, axis = codes.original.const, op.attribute("axis", 1)
@@ -64,8 +64,8 @@ def _dequantized(op: Op) -> _Rows | None:
 
 def _write(rewriter: Rewriter, op: Op, codes: Value, scale: Value) -> None:
     """Makes a lookup of numbers the product of looked up codes and scales."""
-    graph, (result, *_) = op.graph, op.graph.op_outputs(op)
-    (_, indices, *_) = graph.op_inputs(op)
+    graph, (result, *_) = op.graph, op.outputs
+    (_, indices, *_) = op.inputs
     assert result is not None and indices is not None
     shape = result.type.shape
 

@@ -46,11 +46,11 @@ def needs_no_zero_point(value: Value, encoding: Encoding, sees_through: bool) ->
 
 def _becomes_gemm(op: Op) -> bool:
     """Whether an op is a MatMul that ONNX Runtime fuses with the bias behind, between Reshapes of its own."""
-    (result, *_) = op.graph.op_outputs(op)
+    (result, *_) = op.outputs
     reader = only_reader(result) if op.is_type("MatMul") else None
     if result is None or reader is None or not reader.is_type("Add") or result.type.rank == 2:
         return False
-    return any(value is not None and is_constant(value) for value in op.graph.op_inputs(reader))
+    return any(value is not None and is_constant(value) for value in reader.inputs)
 
 
 def needs_extension(model: Model, encoding: Encoding) -> bool:
@@ -70,7 +70,7 @@ def _is_told_by_attribute(model: ModelContext, encoding: Encoding) -> bool:
 def restore_moved(model: Model) -> None:
     """Gives what was moved from a tensor on a grid that grid, where it has none: the numbers are on it."""
     for op in (op for graph in model.graph.walk() for op in graph.ops()):
-        for value in op.graph.op_outputs(op):
+        for value in op.outputs:
             before = _grid_before(model, value) if value is not None and value.is_float else None
             has_one_scale = before is not None and isinstance(before.spec.granularity, PerTensor)
             if value is not None and before is not None and has_one_scale and not model.quant.touches(value):
@@ -80,7 +80,7 @@ def restore_moved(model: Model) -> None:
 def _repeats(model: Model, site: Site) -> bool:
     """Whether the numbers of a tensor are on the grid of a site before they are rounded there."""
     value, quantizer = site.value, model.quant.get(site)
-    is_captured = value.captured is not None or any(True for _ in value.graph.capturing(value))
+    is_captured = value.captured is not None or any(True for _ in value.capturing)
     before = None if is_captured else _grid_before(model, value)
     if before is None or quantizer is None or before.encoding is None or quantizer.encoding is None:
         return False
@@ -92,6 +92,6 @@ def _repeats(model: Model, site: Site) -> bool:
 
 def _grid_before(model: Model, value: Value) -> Quantizer | None:
     """The grid that the op reads which only moves the numbers of a tensor; None if nothing does."""
-    op = value.graph.producer(value)
-    source = op.graph.op_inputs(op)[0] if op is not None and is_grid_preserving(op) else None
+    op = value.producer
+    source = op.inputs[0] if op is not None and is_grid_preserving(op) else None
     return model.quant.of_use(source, op, 0) if op is not None and source is not None else None

@@ -81,12 +81,12 @@ def _same_site(site: Site, names: dict[Value, str], values: Mapping[str, Value])
     value = values.get(names.get(site.value.original, ""))
     if site.op is None or value is None:
         return Site(value) if value is not None else None
-    made = next((names[result] for result in site.op.graph.op_outputs(site.op) if result in names), "")
+    made = next((names[result] for result in site.op.outputs if result in names), "")
     result = values.get(made)
-    op = result.graph.producer(result) if result is not None else None
+    op = result.producer if result is not None else None
     if op is None or op.op_type != site.op.op_type:
         return None
-    for port, read in enumerate(op.graph.op_inputs(op)):
+    for port, read in enumerate(op.inputs):
         if port == site.port and read is not None and read.original is value:
             return Site(read, op, port)
     return None

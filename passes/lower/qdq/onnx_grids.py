@@ -56,7 +56,7 @@ def opset_needed_by(model: Model, extension: str, in_bytes: bool, left_out: Set[
 
 
 def _has_data_for_bias(op: Op) -> bool:
-    port, inputs = bias_port(op), op.graph.op_inputs(op)
+    port, inputs = bias_port(op), op.inputs
     bias = inputs[port] if port is not None and port < len(inputs) else None
     return bias is not None and fixed_constant(bias) is None
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from qc.ir.facts.constants import initializer
 from qc.ir.graph import Op
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
@@ -27,7 +28,7 @@ def pad_channels(model: Model, rewriter: Rewriter, least: int) -> None:
     for graph in list(model.graphs()):
         for op in graph.ops():
             found = _symmetric(op)
-            producer = graph.producer(found.codes) if found is not None else None
+            producer = found.codes.producer if found is not None else None
             if found is None or producer is None or producer.op_type != "QuantizeLinear":
                 continue
             shape = found.weights.type.shape
@@ -41,14 +42,14 @@ def pad_channels(model: Model, rewriter: Rewriter, least: int) -> None:
 def unpad_channels(model: Model, rewriter: Rewriter) -> None:
     """Takes such padding away again: a model that is imported has the channels it was exported with."""
     for op in model.ops():
-        graph, found = op.graph, _symmetric(op)
-        gather = graph.producer(found.codes) if found is not None else None
+        found = _symmetric(op)
+        gather = found.codes.producer if found is not None else None
         added = _added_channels(gather) if gather is not None else 0
         if found is None or gather is None or not added or found.array[:, -added:].any():
             continue
         with rewriter.action("unpad channels", op):
             replace_codes(rewriter, found, np.ascontiguousarray(found.array[:, :-added]))
-            codes = graph.op_inputs(gather)[0]
+            codes = gather.inputs[0]
             assert codes is not None
             rewriter.set_input(found.data, 0, codes)
             rewriter.erase_op(gather)
@@ -77,12 +78,12 @@ def _pad(rewriter: Rewriter, found: IntegerConvolution, added: int) -> None:
 
 def _added_channels(gather: Op) -> int:
     """How often an op takes the first channel of what was quantized again; 0 if that is not all it does."""
-    use = gather.graph.only_use(gather.graph.op_outputs(gather)[0])
+    use = gather.only_use
     if not gather.is_type("Gather") or gather.attribute("axis", 0) != 1 or use is None:
         return 0
-    codes, indices = gather.graph.op_inputs(gather)
-    producer = gather.graph.producer(codes) if codes is not None else None
-    taken = gather.graph.constant(indices)
+    codes, indices = gather.inputs
+    producer = codes.producer if codes is not None else None
+    taken = initializer(indices)
     if taken is None or producer is None or producer.op_type != "QuantizeLinear":
         return 0
     array = taken.numpy()

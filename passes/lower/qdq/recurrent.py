@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import constant_numbers
 from qc.ir.facts.op_traits import traits, weight_ports
 from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Graph, Op, Value
@@ -21,7 +22,7 @@ from qc.ir.value_type import ValueType
 
 from ...framework.target import Target
 from .scanned_gru import ScannedGru, fits_scan
-from .stored_weight import BYTES, StoredWeight, constant_array, stored_weight
+from .stored_weight import BYTES, StoredWeight, stored_weight
 
 _DOMAIN = "com.microsoft"
 _DYNAMIC_LSTM = "DynamicQuantizeLSTM"
@@ -76,7 +77,7 @@ class _Fit:
         rewriter, graph = self._rewriter, op.graph
         if _DOMAIN not in rewriter.model.opset_imports:
             rewriter.set_opset(_DOMAIN, 1)
-        dequantized = graph.op_inputs(op)[1:3]
+        dequantized = op.inputs[1:3]
         for port, weight in enumerate(weights, 1):
             directions, gates, _ = weight.array.shape
             scale = np.broadcast_to(weight.scale, (directions, gates))
@@ -101,7 +102,7 @@ class _Fit:
 
     def write_as_scan(self, op: Op, *weights: StoredWeight) -> None:
         """Puts a Scan for each direction in the place of a GRU."""
-        dequantized = op.graph.op_inputs(op)[1:3]
+        dequantized = op.inputs[1:3]
         ScannedGru(self._rewriter, self._captures, self._scanned, op, *weights).write()
         for value in dequantized:
             self._rewriter.erase_unread(value)
@@ -109,7 +110,7 @@ class _Fit:
     def fold(self, op: Op, port: int, weight: StoredWeight) -> None:
         """Lets an op read a weight that Cast and Mul dequantize."""
         rewriter, graph = self._rewriter, op.graph
-        dequantized = graph.op_inputs(op)[port]
+        dequantized = op.inputs[port]
         assert dequantized is not None
         if dequantized not in self._folded:
             codes, name = weight.codes, weight.codes.name
@@ -155,11 +156,11 @@ def _transposed_weights(op: Op) -> list[StoredWeight] | None:
     """The weights of a DynamicQuantizeLSTM, as they are there, if its directions have one grid."""
     if op.domain != _DOMAIN or op.op_type != _DYNAMIC_LSTM:
         return None
-    inputs, found = op.graph.op_inputs(op), []
+    inputs, found = op.inputs, []
     for port in (1, 2):
         codes, scales, points = (
             inputs[port],
-            *map(constant_array, inputs[_scale_port(port) : _scale_port(port) + 2]),
+            *map(constant_numbers, inputs[_scale_port(port) : _scale_port(port) + 2]),
         )
         if codes is None or codes.original.const is None or scales is None or points is None:
             return None
@@ -176,7 +177,7 @@ def _restore_lstm(rewriter: Rewriter, captures: Captures, op: Op, weights: list[
         plain = rewriter.add_constant(codes.graph, array, codes.name.removesuffix(_TRANSPOSED))
         _dequantize(rewriter, op, port, StoredWeight(captures.into(op.graph, plain), weight.scale))
     for port in range(_LSTM_INPUTS, op.num_inputs):
-        value = op.graph.op_inputs(op)[port]
+        value = op.inputs[port]
         rewriter.set_input(op, port, None)
         if value is not None:
             rewriter.drop_unread(value)
@@ -185,14 +186,14 @@ def _restore_lstm(rewriter: Rewriter, captures: Captures, op: Op, weights: list[
 
 def _folded(op: Op, port: int) -> StoredWeight | None:
     """A weight that Cast and Mul dequantize."""
-    graph, product = op.graph, op.graph.op_inputs(op)[port]
-    mul = graph.producer(product) if product is not None else None
+    product = op.inputs[port]
+    mul = product.producer if product is not None else None
     if mul is None or not mul.is_type("Mul"):
         return None
-    result, factor = graph.op_inputs(mul)
-    cast = graph.producer(result) if result is not None else None
-    codes = graph.op_inputs(cast)[0] if cast is not None and cast.is_type("Cast") else None
-    scale = constant_array(factor)
+    result, factor = mul.inputs
+    cast = result.producer if result is not None else None
+    codes = cast.inputs[0] if cast is not None and cast.is_type("Cast") else None
+    scale = constant_numbers(factor)
     if codes is None or codes.original.const is None or scale is None:
         return None
     shape = codes.original.const.shape
@@ -210,6 +211,6 @@ def _dequantize(rewriter: Rewriter, op: Op, port: int, weight: StoredWeight) -> 
     zero_point = rewriter.add_constant(graph, points, f"{name}_zero_point")
     inputs, attributes = [weight.codes, scale, zero_point], {"axis": 1} if weight.scale.ndim else {}
     rewriter.add_op(graph, "DequantizeLinear", inputs, [result], attributes)
-    read = graph.op_inputs(op)[port]
+    read = op.inputs[port]
     rewriter.set_input(op, port, result)
     rewriter.erase_unread(read)

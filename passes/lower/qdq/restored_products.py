@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import constant_numbers
 from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
@@ -16,7 +17,6 @@ from qc.ir.tensor_ref import TensorRef
 from qc.ir.value_type import ValueType
 
 from .stored_products import DOMAIN, LOOKUP, PRODUCT
-from .stored_weight import constant_array
 
 _TYPES = {
     (4, True): TensorProto.INT4,
@@ -61,12 +61,12 @@ def restore_products(model: Model, rewriter: Rewriter) -> None:
 def _matrix(op: Op) -> _Matrix | None:
     if op.domain != DOMAIN or op.op_type not in (PRODUCT, LOOKUP):
         return None
-    product, inputs = op.op_type == PRODUCT, (*op.graph.op_inputs(op), None, None, None, None)
-    packed, scales, zeros = inputs[1 if product else 0], *map(constant_array, inputs[2:4])
+    product, inputs = op.op_type == PRODUCT, (*op.inputs, None, None, None, None)
+    packed, scales, zeros = inputs[1 if product else 0], *map(constant_numbers, inputs[2:4])
     bits, size = op.attribute("bits", 4), op.attribute("block_size", 128)
     if packed is not None:
         packed = packed.original if product else _before_reshape(packed.original)
-    codes = constant_array(packed)
+    codes = constant_numbers(packed)
     if packed is None or codes is None or codes.dtype != np.uint8 or scales is None:
         return None
     plain = bits in (4, 8) and scales.dtype == np.float32 and (zeros is None or zeros.dtype == np.uint8)
@@ -89,8 +89,8 @@ def _matrix(op: Op) -> _Matrix | None:
 
 def _before_reshape(table: Value) -> Value:
     """The constant that a table is reshaped from, if it is."""
-    producer = table.graph.producer(table)
-    source = producer.graph.op_inputs(producer)[0] if producer is not None else None
+    producer = table.producer
+    source = producer.inputs[0] if producer is not None else None
     return source if producer is not None and producer.is_type("Reshape") and source is not None else table
 
 
@@ -129,7 +129,7 @@ def _dequantized(rewriter: Rewriter, matrix: _Matrix, is_table: bool) -> Value:
 
 
 def _restore(rewriter: Rewriter, op: Op, matrix: Value, is_table: bool) -> None:
-    graph, read = op.graph, op.graph.op_inputs(op)
+    graph, read = op.graph, op.inputs
     bias = (*read, None, None)[5] if op.op_type == PRODUCT and len(read) > 5 else None
     lookup = op.op_type == LOOKUP
     if is_table and not lookup:
@@ -146,5 +146,5 @@ def _restore(rewriter: Rewriter, op: Op, matrix: Value, is_table: bool) -> None:
     for name in list(op.attributes):
         rewriter.set_attribute(op, name, None)
     for value in read[0 if lookup else 1 :]:
-        if value is not None and value is not bias and value.id in graph.nx:
+        if value is not None and value is not bias and value in graph:
             rewriter.erase_unread(value)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import initializer
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Op, Value
@@ -35,23 +36,23 @@ def round_captures(model: Model, rewriter: Rewriter) -> None:
     captures = Captures(rewriter)
     for op in model.ops():
         if is_qdq(op, "DequantizeLinear") and _is_per_tensor(op):
-            grids.update((result, op) for result in op.graph.op_outputs(op) if result is not None)
+            grids.update((result, op) for result in op.outputs if result is not None)
         if not op.is_type(*_PASSED, *_REPLACED):
             continue
-        moved = op.graph.op_inputs(op)[0]
+        moved = op.inputs[0]
         grid = grids.get(moved.original) if moved is not None else None
-        for value in op.graph.op_outputs(op) if grid is not None else ():
+        for value in op.outputs if grid is not None else ():
             if value is None or grid is None or not value.is_float:
                 continue
-            if op.graph.capturing(value):
+            if value.capturing:
                 value = _round(rewriter, captures, value, grid)
             grids[value] = grid
 
 
 def _is_per_tensor(op: Op) -> bool:
     """Whether a DequantizeLinear has one scale, and codes that a QuantizeLinear can make."""
-    codes, scale = op.graph.op_inputs(op)[:2]
-    data = op.graph.constant(scale)
+    codes, scale = op.inputs[:2]
+    data = initializer(scale)
     no_codes = (TensorProto.UNDEFINED, TensorProto.INT32)
     return codes is not None and codes.type.elem_type not in no_codes and data is not None and data.size == 1
 
@@ -59,13 +60,13 @@ def _is_per_tensor(op: Op) -> bool:
 def _round(rewriter: Rewriter, captures: Captures, value: Value, grid: Op) -> Value:
     """``value`` rounded to the grid of a DequantizeLinear, which all its readers now read."""
     graph = value.graph
-    source, *given = (parameter for parameter in grid.graph.op_inputs(grid) if parameter is not None)
+    source, *given = (parameter for parameter in grid.inputs if parameter is not None)
     kind = source.type.elem_type
     parameters = [captures.into(graph, parameter.original) for parameter in given]
     if len(parameters) == 1:
         zero = TensorRef.from_array(np.zeros(()), kind)
         parameters.append(rewriter.add_constant(graph, zero, f"{value.name}_zero_point"))
-    readers = set(graph.uses(value))
+    readers = set(value.uses)
     name, shape = value.name, value.type.shape
     codes = rewriter.add_value(graph, f"{name}_QuantizeLinear_Output", ValueType(kind, shape))
     rounded = rewriter.add_value(graph, f"{name}_DequantizeLinear_Output", value.type)

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import constant_numbers
 from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.rewriter import Rewriter
 from qc.ir.value_type import ValueType
 
-from .stored_weight import StoredWeight, constant_array
+from .stored_weight import StoredWeight
 
 _DOMAIN = "com.microsoft"
 _PLAIN = ["Sigmoid", "Tanh"]
@@ -26,11 +27,11 @@ def fits_scan(op: Op, of_state: StoredWeight, least: int) -> bool:
     """Whether an op is a GRU as PyTorch and Keras have it, large enough for a Scan to be worth it."""
     if not op.is_type("GRU") or not 0 < least <= of_state.array[0].size:
         return False
-    given = dict(enumerate(op.graph.op_inputs(op)))
+    given = dict(enumerate(op.inputs))
     plain = op.attribute("activations", _PLAIN)[:2] == op.attribute("activations", _PLAIN)[-2:] == _PLAIN
     resets_behind = op.attribute("linear_before_reset", 0) == 1
     bias = given.get(3)
-    known = bias is None or constant_array(bias) is not None
+    known = bias is None or constant_numbers(bias) is not None
     whole = given.get(4) is None and "clip" not in op.attributes and not op.attribute("layout", 0)
     return plain and resets_behind and known and whole and of_state.array.dtype == np.int8
 
@@ -51,14 +52,14 @@ class ScannedGru:
         self._op, self._graph = op, op.graph
         self._of_data, self._of_state = of_data, of_state
         self._name = op.name or "gru"
-        self._inputs = dict(enumerate(op.graph.op_inputs(op)))
+        self._inputs = dict(enumerate(op.inputs))
         self._directions, _, self._hidden = of_state.array.shape
 
     def write(self) -> None:
         """Puts a Scan for each direction in its place."""
         if _DOMAIN not in self._rewriter.model.opset_imports:
             self._rewriter.set_opset(_DOMAIN, 1)
-        bias = constant_array(self._inputs.get(3))
+        bias = constant_numbers(self._inputs.get(3))
         biases = bias if bias is not None else np.zeros((self._directions, 6 * self._hidden), np.float32)
         reverse = [self._op.attribute("direction", "forward") == "reverse", True]
         states = self._first_states()
@@ -67,8 +68,8 @@ class ScannedGru:
             for index in range(self._directions)
         ]
         shapes = [(1, [0, 1, -1, self._hidden]), (0, [1, -1, self._hidden])]
-        for port, result in enumerate(self._graph.op_outputs(self._op)):
-            if result is None or not self._graph.is_read(result):
+        for port, result in enumerate(self._op.outputs):
+            if result is None or not result.is_read:
                 continue
             axis, shape = shapes[port]
             parts = [self._add("Reshape", [one[port], self._constant(shape, "shape")]) for one in found]

@@ -35,11 +35,11 @@ def _is_storage(value: Value) -> bool:
     if value.const is None or (value.is_float and value.const.size == 1):
         return False
     is_int8 = value.const.data_type == TensorProto.INT8
-    return not (is_int8 and any(map(_is_zero_point_of_weight, value.graph.uses(value))))
+    return not (is_int8 and any(map(_is_zero_point_of_weight, value.uses)))
 
 
 def _is_zero_point_of_weight(use: Use) -> bool:
     if use.port != 2 or not is_qdq(use.op, "DequantizeLinear"):
         return False
-    codes = use.op.graph.op_inputs(use.op)[0]
+    codes = use.op.inputs[0]
     return codes is not None and codes.original.const is not None

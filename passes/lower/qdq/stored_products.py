@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qc.ir.facts.constants import initializer
 from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
@@ -130,7 +131,7 @@ class StoredProducts:
     def _write_product(self, stored: Stored) -> None:
         op, rewriter = stored.op, self._rewriter
         channels, length = stored.shape
-        bias = (*op.graph.op_inputs(op), None)[2]
+        bias = (*op.inputs, None)[2]
         codes, scale, zero_point = self._constants(stored, is_table=False)
         self._let_read(stored, 1, codes)
         for port, given in ((2, scale), (3, zero_point), (_BIAS, bias)):
@@ -156,13 +157,13 @@ class StoredProducts:
             rewriter.set_attribute(op, name, number)
 
     def _let_read(self, stored: Stored, port: int, codes: Value) -> None:
-        op, site, read = stored.op, stored.site, stored.op.graph.op_inputs(stored.op)[port]
+        op, site, read = stored.op, stored.site, stored.op.inputs[port]
         if self._model.quant.get(site) is not None:  # other products may read the same transposed matrix
             self._model.quant.remove(site, "stored as codes")
         self._rewriter.set_input(op, port, codes)
         assert read is not None
-        producer = read.graph.producer(read)
-        if producer is not None and not read.graph.is_read(read):
+        producer = read.producer
+        if producer is not None and not read.is_read:
             self._rewriter.erase_op(producer)
         self._rewriter.drop_unread(read)
 
@@ -247,21 +248,21 @@ def _stored(model: Model, op: Op) -> Iterator[Stored]:
 
 
 def _of_product(model: Model, op: Op) -> Stored | None:
-    weight = op.graph.op_inputs(op)[1]
-    producer = op.graph.producer(weight) if weight is not None else None
+    weight = op.inputs[1]
+    producer = weight.producer if weight is not None else None
     by_rows = op.is_type("Gemm") and bool(op.attribute("transB", 0))
     if producer is None:
         return _at(model, op, 1, by_rows)
     if not producer.is_type("Transpose") or producer.attribute("perm", [1, 0]) != [1, 0] or weight is None:
         return None
-    if model.quant.of_use(weight, op, 1) is not None or op.graph.is_output(weight):
+    if model.quant.of_use(weight, op, 1) is not None or weight.is_output:
         return None
     return _at(model, producer, 0, not by_rows, op)
 
 
 def _at(model: Model, reader: Op, port: int, by_rows: bool, op: Op | None = None) -> Stored | None:
-    value = reader.graph.op_inputs(reader)[port]
-    const = value.original.const if value is not None else None
+    value = reader.inputs[port]
+    const = initializer(value)
     if value is None or const is None or len(const.shape) != 2 or not const.size:
         return None
     site = Site(value, reader, port)
@@ -288,7 +289,7 @@ def _block_size(encoding: Encoding, shape: tuple[int, ...], by_rows: bool) -> in
 
 def _multiplies_floats(model: Model, op: Op) -> bool:
     """Whether the data of a product has no grid, and it does nothing that MatMulNBits cannot do."""
-    data, _, bias = (*op.graph.op_inputs(op), None)[:3]
+    data, _, bias = (*op.inputs, None)[:3]
     if data is None or model.quant.of_use(data, op, 0) is not None:
         return False
     shape = data.type.shape
@@ -297,7 +298,7 @@ def _multiplies_floats(model: Model, op: Op) -> bool:
     plain = op.attribute("alpha", 1.0) == op.attribute("beta", 1.0) == 1.0 and not op.attribute("transA", 0)
     if bias is None:
         return plain
-    weight = op.graph.op_inputs(op)[1]
+    weight = op.inputs[1]
     matrix = weight.type.shape if weight is not None else None
     vector = matrix is not None and bias.type.shape == (matrix[0 if op.attribute("transB", 0) else -1],)
     return plain and vector and model.quant.of_use(bias, op, 2) is None

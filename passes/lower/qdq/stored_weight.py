@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import constant_numbers
 from qc.ir.graph import Op, Value
 
 BYTES = (TensorProto.INT8, TensorProto.UINT8)
@@ -34,21 +35,15 @@ class StoredWeight(NamedTuple):
 
 def stored_weight(op: Op, port: int) -> StoredWeight | None:
     """The weight that an op reads, if a DequantizeLinear makes it of codes with zero points of 0."""
-    value = op.graph.op_inputs(op)[port]
-    source = op.graph.producer(value) if value is not None else None
+    value = op.inputs[port]
+    source = value.producer if value is not None else None
     if source is None or source.op_type != "DequantizeLinear" or source.attribute("block_size", 0):
         return None
-    codes, scale, zero_point = (*op.graph.op_inputs(source), None)[:3]
+    codes, scale, zero_point = (*source.inputs, None)[:3]
     if codes is None or codes.original.const is None or codes.type.elem_type not in _CODES:
         return None
-    scales, points = constant_array(scale), constant_array(zero_point)
+    scales, points = constant_numbers(scale), constant_numbers(zero_point)
     if scales is None or (zero_point is not None and (points is None or points.any())):
         return None
     fits = not scales.ndim or source.attribute("axis", 1) % 3 == 1
     return StoredWeight(codes, scales) if fits and len(codes.original.const.shape) == 3 else None
-
-
-def constant_array(value: Value | None) -> np.ndarray | None:
-    """The numbers of a constant of this or an enclosing graph; None for other values."""
-    data = value.original.const if value is not None else None
-    return data.numpy() if data is not None else None

@@ -45,7 +45,7 @@ class DeviceArithmetic:
             (op, port): held
             for graph in model.graph.walk()
             for op in graph.ops()
-            for port, value in enumerate(graph.op_inputs(op))
+            for port, value in enumerate(op.inputs)
             if value is not None and (held := model.quant.of_use(value, op, port)) is not None
         }
         self._brought: set[Op] = set()  # movers whose data was brought to another grid
@@ -57,19 +57,19 @@ class DeviceArithmetic:
         self._grids = {place: fusions.repeated.get(held, held) for place, held in self._grids.items()}
         for one in fusions.rounded.values():
             if not self._compute(Writer(rewriter, captures, one, parameters), fusions):
-                op = one.value.graph.producer(one.value)
+                op = one.value.producer
                 self.unknown[op.op_type if op is not None else INPUT] += 1
 
     def _compute(self, writer: Writer, fusions: Fusions) -> bool:
         """Writes what the device computes; whether that is known."""
         one = writer.rounded
-        op = one.value.graph.producer(one.value)
+        op = one.value.producer
         if is_uint16(one.quantizer) and op is not None and self._kinds.get(op.op_type) == "logarithm":
             count_argument(writer, op)
         if not is_uint8(one.quantizer):
             return False
         if op is None:
-            known = one.value.graph.is_input(one.value) and INPUT in self._kinds
+            known = one.value.is_input and INPUT in self._kinds
             return known and _round_in_float16(writer)
         if one.op in fusions.tables or op.domain == DOMAIN:  # codes of one grid become those of another
             return True
@@ -118,7 +118,7 @@ class DeviceArithmetic:
         quantizer = one.quantizer
         read = {
             port: (value, self._grids.get((op, port)))
-            for port, value in enumerate(op.graph.op_inputs(op))
+            for port, value in enumerate(op.inputs)
             if value is not None and value.is_float and not self._is_bare_constant(op, port, value)
         }
         if kind == "joined":
@@ -158,29 +158,29 @@ class DeviceArithmetic:
             and value.original.const is None
             and len(value.type.shape or ()) > 1
             and (op, port) in self._grids
-            for port, value in enumerate(op.graph.op_inputs(op))
+            for port, value in enumerate(op.inputs)
         )
 
     def _pair(self, writer: Writer, op: Op, reader: Op, op_type: str, **attributes: object) -> bool:
         """Computes a sum, a product, a quotient or a matrix product of two tensors from their codes."""
         operands: list[Value] = []
-        for port, value in enumerate(op.graph.op_inputs(op)):
+        for port, value in enumerate(op.inputs):
             grid = writer.parameters(self._grids.get((op, port)))
             if value is None or grid is None:
                 return False
             operands += (value, *grid[:2])
         writer.write(reader, op_type, (*operands, *writer.grid), attributes)
-        if not op.graph.is_read(result_of(op)):
+        if not result_of(op).is_read:
             writer.rewriter.erase_op(op)
         return True
 
     def _slope(self, writer: Writer, op: Op) -> bool:
         """Computes a PRelu from the codes of what it reads."""
-        (x, slope), grid = op.graph.op_inputs(op), writer.parameters(self._grids.get((op, 0)))
+        (x, slope), grid = op.inputs, writer.parameters(self._grids.get((op, 0)))
         if x is None or slope is None or grid is None:
             return False
         writer.write(writer.rounded.op, "RequantizePRelu", (x, *writer.grid, grid[0], slope))
-        if not op.graph.is_read(result_of(op)):
+        if not result_of(op).is_read:
             writer.rewriter.erase_op(op)
         return True
 

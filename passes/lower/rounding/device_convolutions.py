@@ -44,6 +44,6 @@ def kind_of_convolution(op: Op, weight: Quantizer | None) -> str:
 
 def _kernel(op: Op) -> tuple[int, ...]:
     """The lengths of its kernel, with 0 for what is not known; empty if nothing is."""
-    weight = op.graph.op_inputs(op)[1]
+    weight = op.inputs[1]
     shape = weight.type.shape if weight is not None and weight.type.shape is not None else ()
     return tuple(length if isinstance(length, int) else 0 for length in shape[2:])

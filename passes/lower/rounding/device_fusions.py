@@ -41,7 +41,7 @@ class Fusions:
         for one in rounded:
             self._forget_repeated(one)
         for one in list(self.rounded.values()):
-            op = one.value.graph.producer(one.value)
+            op = one.value.producer
             if op is None or op.domain:
                 continue
             if op.op_type in ACTIVATIONS and _starts_at_zero(one.quantizer):
@@ -50,7 +50,7 @@ class Fusions:
                 self.tables.add(one.op)
         for rounding in reversed(list(self.rounded)):  # the last of joins that are joined decides
             joined = self.rounded[rounding]
-            op = joined.value.graph.producer(joined.value)
+            op = joined.value.producer
             if op is not None and op.is_type("Concat") and is_uint8(joined.quantizer):
                 self._join_at_once(op, joined)
 
@@ -61,15 +61,15 @@ class Fusions:
 
     def leader(self, activation: Op) -> Op | None:
         """The op that runs as one with an activation, once nothing is rounded between them."""
-        source = activation.graph.op_inputs(activation)[0]
-        made = activation.graph.producer(source) if source is not None else None
+        source = activation.inputs[0]
+        made = source.producer if source is not None else None
         return made if made is not None and self.may_lead(activation, made) else None
 
     def _forget_repeated(self, one: Rounded) -> None:
         """Takes away a rounding of what was only moved since it was rounded to the same grid."""
-        graph, result = one.value.graph, result_of(one.op)
-        op = graph.producer(one.value)
-        if op is None or op.domain or not is_grid_preserving(op) or graph.is_output(result):
+        result = result_of(one.op)
+        op = one.value.producer
+        if op is None or op.domain or not is_grid_preserving(op) or result.is_output:
             return
         before = self._rounding_of(_moves_behind(one.value, is_grid_preserving)[1])
         if before is not None and is_one_grid(before.quantizer, one.quantizer):
@@ -80,17 +80,17 @@ class Fusions:
 
     def _fuse_activation(self, op: Op, rounding: Op) -> None:
         """Takes away the grid between an activation and what leads it; behind a table both are one."""
-        source = op.graph.op_inputs(op)[0]
-        is_table = source is not None and op.graph.producer(source) in self.tables
+        source = op.inputs[0]
+        is_table = source is not None and source.producer in self.tables
         if self._fuse(op, 0, partial(self.may_lead, op)) and is_table:
             self.tables.add(rounding)
 
     def _fuse_silu(self, op: Op) -> bool:
         """Takes away the grid within a number times its sigmoid, which are one table; whether it is that."""
-        read = op.graph.op_inputs(op)
+        read = op.inputs
 
         def makes_gate(port: int, maker: Op) -> bool:
-            return maker.is_type("Sigmoid") and maker.graph.op_inputs(maker)[0] is read[1 - port]
+            return maker.is_type("Sigmoid") and maker.inputs[0] is read[1 - port]
 
         return op.op_type == "Mul" and any(self._fuse(op, port, partial(makes_gate, port)) for port in (0, 1))
 
@@ -102,10 +102,9 @@ class Fusions:
 
     def _join_at_once(self, concat: Op, joined: Rounded) -> None:
         """Lets what a Concat reads be made on the grid of its result, and for others on its own."""
-        graph = concat.graph
-        for port, given in enumerate(graph.op_inputs(concat)):
+        for port, given in enumerate(concat.inputs):
             moves, source = _moves_behind(given, _is_move)
-            path = (given, *(graph.op_inputs(move)[0] for move in moves))
+            path = (given, *(move.inputs[0] for move in moves))
             is_shared = any(self._is_shared(value) for value in path if value is not None)
             before = self._rounding_of(source)
             made = self._joinable(before, joined, is_shared) if before else self._part_of(source, joined)
@@ -114,15 +113,15 @@ class Fusions:
             if made is not before:
                 value = result_of(made.op)
                 for move in reversed(moves):
-                    value = result_of(self._copied(move, [value, *graph.op_inputs(move)[1:]]))
+                    value = result_of(self._copied(move, [value, *move.inputs[1:]]))
                 self._rewriter.set_input(concat, port, value)
-            for place, number in enumerate(graph.op_inputs(joined.op)[1:], 1):
+            for place, number in enumerate(joined.op.inputs[1:], 1):
                 self._rewriter.set_input(made.op, place, number)
             self.rounded[made.op] = made._replace(quantizer=joined.quantizer)
 
     def _joinable(self, before: Rounded, joined: Rounded, is_shared: bool) -> Rounded | None:
         """A rounding that only a Concat reads, if it may have the grid of that one's result."""
-        maker = before.value.graph.producer(before.value)
+        maker = before.value.producer
         if maker is None or not (self._makes_codes(maker) or (maker.is_type("Concat") and not is_shared)):
             return None
         # A grid of its own that begins at zero limits what is made, as a Relu does.
@@ -135,28 +134,28 @@ class Fusions:
 
         What a product of matrices made is brought to the grid of the Concat as it is, by a table.
         """
-        cut = source.graph.producer(source) if source is not None else None
+        cut = source.producer if source is not None else None
         if source is None or cut is None or cut.domain or not cut.is_type(*_PARTS):
             return None
-        whole = _moves_behind(cut.graph.op_inputs(cut)[0], _is_reshape)[1]
+        whole = _moves_behind(cut.inputs[0], _is_reshape)[1]
         made = self._rounding_of(whole)
-        maker = made.value.graph.producer(made.value) if made is not None else None
+        maker = made.value.producer if made is not None else None
         if maker is not None and self._kinds.get(maker.op_type) == Arithmetic.MATRIX.value:
             return None
-        op = self._copied(joined.op, [source, *joined.op.graph.op_inputs(joined.op)[1:]])
+        op = self._copied(joined.op, [source, *joined.op.inputs[1:]])
         return Rounded(op, source, joined.quantizer)
 
     def _made_again(self, rounded: Rounded, maker: Op) -> Rounded:
         """A second rounding of a tensor, behind a second activation, as what leads that is computed there."""
         value, op = rounded.value, rounded.op
         if maker.op_type in ACTIVATIONS:
-            value = result_of(self._copied(maker, maker.graph.op_inputs(maker)))
-        made = self._copied(op, [value, *op.graph.op_inputs(op)[1:]])
+            value = result_of(self._copied(maker, maker.inputs))
+        made = self._copied(op, [value, *op.inputs[1:]])
         self.tables |= {made} if op in self.tables else set()
         return Rounded(made, value, rounded.quantizer)
 
     def _is_shared(self, value: Value) -> bool:
-        return value.graph.is_output(value) or len(value.graph.uses(value)) > 1
+        return value.is_output or len(value.uses) > 1
 
     def _makes_codes(self, op: Op) -> bool:
         kinds = (*_LEADERS, _LEADS_RELU, "exact", "logarithm")
@@ -165,7 +164,7 @@ class Fusions:
 
     def _rounding_of(self, source: Value | None) -> Rounded | None:
         """What rounds a tensor to a grid of uint8, if that is done here."""
-        op = source.graph.producer(source) if source is not None else None
+        op = source.producer if source is not None else None
         found = self.rounded.get(op) if op is not None else None
         return found if found is not None and is_uint8(found.quantizer) else None
 
@@ -178,12 +177,12 @@ class Fusions:
 
     def _fuse(self, op: Op, port: int, fits: Callable[[Op], bool]) -> bool:
         """Lets an op read what is computed before it as it is, if it alone reads it; whether it does now."""
-        graph, source = op.graph, op.graph.op_inputs(op)[port]
+        source = op.inputs[port]
         before = self._rounding_of(source)
-        if source is None or before is None or len(graph.uses(source)) > 1 or graph.is_output(source):
+        if source is None or before is None or len(source.uses) > 1 or source.is_output:
             return False
-        maker = graph.producer(before.value)
-        if maker is None or maker.domain or len(graph.uses(before.value)) > 1 or not fits(maker):
+        maker = before.value.producer
+        if maker is None or maker.domain or len(before.value.uses) > 1 or not fits(maker):
             return False
         self._rewriter.set_input(op, port, before.value)
         self._rewriter.erase_op(before.op)
@@ -193,12 +192,12 @@ class Fusions:
 
 def has_one_number(op: Op) -> bool:
     """Whether an operand is a constant of one number."""
-    constants = (value.original.const for value in op.graph.op_inputs(op) if value is not None)
+    constants = (value.original.const for value in op.inputs if value is not None)
     return any(one is not None and math.prod(one.shape) == 1 for one in constants)
 
 
 def result_of(op: Op) -> Value:
-    return next(value for value in op.graph.op_outputs(op) if value is not None)
+    return next(value for value in op.outputs if value is not None)
 
 
 def _is_reshape(op: Op) -> bool:
@@ -212,9 +211,9 @@ def _is_move(op: Op) -> bool:
 def _moves_behind(value: Value | None, is_move: Callable[[Op], bool]) -> tuple[list[Op], Value | None]:
     """The ops that moved the numbers of a tensor, the last one first, and the tensor that they moved."""
     moves: list[Op] = []
-    while value is not None and (op := value.graph.producer(value)) is not None and is_move(op):
+    while value is not None and (op := value.producer) is not None and is_move(op):
         moves.append(op)
-        value = op.graph.op_inputs(op)[0]
+        value = op.inputs[0]
     return moves, value
 
 
@@ -229,6 +228,6 @@ def _starts_at_zero(quantizer: Quantizer) -> bool:
 
 def _is_reshaped(op: Op) -> bool:
     """Whether an op is a convolution along one axis, behind which the device parts several samples again."""
-    x = op.graph.op_inputs(op)[0]
+    x = op.inputs[0]
     shape = x.type.shape if x is not None and x.type.shape is not None else ()
     return op.op_type == "Conv" and len(shape) == 3 and shape[0] != 1

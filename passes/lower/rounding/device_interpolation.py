@@ -36,14 +36,14 @@ def _times_longer(writer: Writer, op: Op) -> list[int] | None:
 
     Of scales that are no whole numbers, lengths can be such multiples by rounding: then places differ.
     """
-    x = op.graph.op_inputs(op)[0]
+    x = op.inputs[0]
     shapes = (x.type.shape if x is not None else None), writer.rounded.value.type.shape
     times: list[int] = []
     for before, behind in zip(shapes[0] or (), shapes[1] or (), strict=False):
         if not isinstance(before, int) or not isinstance(behind, int) or not before or behind % before:
             return None
         times.append(behind // before)
-    scales = fixed_constant([*op.graph.op_inputs(op), None, None][2])
+    scales = fixed_constant([*op.inputs, None, None][2])
     if scales is not None and scales.size and not np.array_equal(scales.numpy(), times):
         return None
     return times if len(times) == 4 and times[:2] == [1, 1] and max(times) <= _MOST_TIMES else None

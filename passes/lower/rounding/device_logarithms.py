@@ -18,7 +18,7 @@ def count_argument(writer: Writer, op: Op) -> None:
     Seen on the emulator of QNN 2.7, on all codes of five grids. What is left differs by a code or two, and by
     four where the argument has hardly any steps.
     """
-    (x,) = op.graph.op_inputs(op)
+    (x,) = op.inputs
     assert x is not None
 
     def made(op_type: str, value: Value, number: np.float32 | None = None) -> Value:

@@ -49,7 +49,7 @@ class Window(NamedTuple):
 
 def write_average(writer: Writer, op: Op, data: Quantizer | None) -> bool:
     """Writes the averages of codes; whether their arithmetic is known."""
-    grid, window, x = writer.parameters(data), _window(op), op.graph.op_inputs(op)[0]
+    grid, window, x = writer.parameters(data), _window(op), op.inputs[0]
     if grid is None or window is None or x is None:
         return False
     lengths = _lengths(window)
@@ -68,7 +68,7 @@ def write_average(writer: Writer, op: Op, data: Quantizer | None) -> bool:
 
 def _window(op: Op) -> Window | None:
     """None if the device is not known to compute such ones."""
-    x = op.graph.op_inputs(op)[0]
+    x = op.inputs[0]
     shape = (x.type.shape if x is not None else None) or ()
     picture = tuple(length for length in shape[2:] if isinstance(length, int))
     padded = op.attribute("auto_pad", "NOTSET") in ("NOTSET", "VALID")
@@ -124,5 +124,5 @@ def _write_in_steps(writer: Writer, op: Op, x: Value, lengths: list[int], scale:
         x = writer.made("Requantize", inputs, type, {"arithmetic": arithmetic.value})
         scale = writer.grid[0]
     writer.rewriter.set_input(writer.rounded.op, 0, x)
-    if not op.graph.is_read(writer.rounded.value):
+    if not writer.rounded.value.is_read:
         writer.rewriter.erase_op(op)

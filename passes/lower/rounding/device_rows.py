@@ -17,7 +17,7 @@ _SOFTMAX_OF_ONE_AXIS = 13
 
 def write_softmax(writer: Writer, op: Op, data: Quantizer | None) -> bool:
     """Writes the softmax of codes; whether its arithmetic is known."""
-    x, grid, encoding = op.graph.op_inputs(op)[0], writer.parameters(data), writer.rounded.quantizer.encoding
+    x, grid, encoding = op.inputs[0], writer.parameters(data), writer.rounded.quantizer.encoding
     rank = x.type.rank if x is not None else None
     if x is None or grid is None or encoding is None or rank is None:
         return False
@@ -35,7 +35,7 @@ def write_normalization(
     writer: Writer, op: Op, data: Quantizer | None, weight: Quantizer | None, centered: bool
 ) -> bool:
     """Writes the normalization of codes along the last dimension; whether its arithmetic is known."""
-    x, gamma, bias = (*op.graph.op_inputs(op), None)[:3]
+    x, gamma, bias = (*op.inputs, None)[:3]
     grid, of_weight = writer.parameters(data), writer.parameters(weight)
     rank = x.type.rank if x is not None else None
     of_last = rank is not None and op.attribute("axis", -1) in (-1, rank - 1)

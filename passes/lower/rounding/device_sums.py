@@ -50,7 +50,7 @@ def _reduction(lengths: list[int], axes: set[int], is_mean: bool) -> tuple[Arith
 
 def _reduced_axes(op: Op, rank: int) -> set[int] | None:
     """The dimensions that a sum or a mean is along, None if they are not constant."""
-    given = [*op.graph.op_inputs(op), None][1]
+    given = [*op.inputs, None][1]
     axes = op.attribute("axes", [])
     if given is not None:
         data = constant_data(given)
@@ -64,7 +64,7 @@ def _reduced_axes(op: Op, rank: int) -> set[int] | None:
 
 def _lengths(op: Op, first: int) -> list[int] | None:
     """The lengths of the input from a dimension on, None if they are not known."""
-    x = op.graph.op_inputs(op)[0]
+    x = op.inputs[0]
     shape = x.type.shape if x is not None else None
     lengths = [length for length in (shape or ())[first:] if isinstance(length, int)]
     return lengths if shape is not None and len(lengths) == len(shape[first:]) else None

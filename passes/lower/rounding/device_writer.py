@@ -76,7 +76,7 @@ class Writer:
         port: int = 0,
     ) -> None:
         """Lets an input of ``reader`` be what a new op makes."""
-        value = self._graph.op_inputs(reader)[port]
+        value = reader.inputs[port]
         assert value is not None
         result = self.made(op_type, inputs, value.type, attributes, name=value.name)
         self.rewriter.set_input(reader, port, result)

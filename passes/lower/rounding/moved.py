@@ -38,7 +38,7 @@ def place_moved(model: Model) -> None:
 
 def _moved(table: QuantTable, op: Op) -> Iterable[tuple[Value, Quantizer]]:
     """The tensors around an op that may have the grid of its results, or of its inputs."""
-    inputs, results = _floats(op.graph.op_inputs(op)), _floats(op.graph.op_outputs(op))
+    inputs, results = _floats(op.inputs), _floats(op.outputs)
     behind = _common_grid(table, results)
     if behind is not None:
         return [(value, behind) for value in inputs if _is_its_alone(value.original)]
@@ -55,7 +55,7 @@ def _floats(values: Sequence[Value | None]) -> list[Value]:
 
 def _is_its_alone(value: Value) -> bool:
     """Whether one op reads a tensor and nobody else, and it is no constant with infinities."""
-    if not value.graph.is_read_once(value):
+    if not value.is_read_once:
         return False
     return value.const is None or bool(np.isfinite(value.const.extremes()).all())
 

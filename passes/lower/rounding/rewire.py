@@ -57,7 +57,7 @@ def rewire(model: Model, rewriter: Rewriter, round_value: Round) -> dict[Value, 
 
 
 def _round_for_all(rewriter: Rewriter, value: Value, quantizer: Quantizer, round_value: Round) -> Value:
-    readers = {(use.op, use.port) for use in value.graph.uses(value)}
+    readers = {(use.op, use.port) for use in value.uses}
 
     def was_there(use: Use) -> bool:
         return (use.op, use.port) in readers

@@ -121,7 +121,7 @@ class _Emitter:
     def settings(self) -> list[Value]:
         """The scales, zero points and limits of all quantizers that round, which are in the main graph."""
         main = self._rewriter.model.graph
-        return [value for values in self._parameters.values() for value in values if value.id in main.nx]
+        return [value for values in self._parameters.values() for value in values if value in main]
 
     def parameters(self, graph: Graph, quantizer: Quantizer) -> tuple[Value, ...] | None:
         """Scale, zero point and limits as ops of ``graph`` read them; None if there are none."""
@@ -153,11 +153,11 @@ def _stays_on_grid(model: Model, value: Value, quantizer: Quantizer) -> bool:
 
     Rounding is idempotent in float32 only: narrower types do not hold every step of a grid.
     """
-    op = value.graph.producer(value)
+    op = value.producer
     whole = isinstance(quantizer.spec.granularity, PerTensor) and value.type.elem_type == TensorProto.FLOAT
     if op is None or not whole:
         return False
-    read = list(enumerate(value.graph.op_inputs(op)))
+    read = list(enumerate(op.inputs))
     if is_grid_preserving(op):
         read = read[:1]
     elif not joins_grids(op) or op.attribute("reduction", "none") != "none":

@@ -51,7 +51,7 @@ class Constant:
     def is_own(self) -> bool:
         """Whether there is a constant that nothing but this op reads."""
         read = self._read
-        return read is not None and read.captured is None and read.graph.is_read_once(read)
+        return read is not None and read.captured is None and read.is_read_once
 
     @property
     def is_converted(self) -> bool:
@@ -93,7 +93,7 @@ class Constant:
         if read is not None and self.is_own and array.shape == self.shape:
             rewriter.set_constant(read, array.astype(self.array.dtype, copy=False), in_float)
             return
-        (result, *_) = self.op.graph.op_outputs(self.op)
+        (result, *_) = self.op.outputs
         name = read.name if read is not None else f"{result.name if result is not None else ''}_bias"
         own = rewriter.add_constant(self.op.graph, array, name)
         rewriter.set_input(self.op, self.port, own)
@@ -106,5 +106,5 @@ class Constant:
 
     @property
     def _read(self) -> Value | None:
-        inputs = self.op.graph.op_inputs(self.op)
+        inputs = self.op.inputs
         return inputs[self.port] if self.port < len(inputs) else None

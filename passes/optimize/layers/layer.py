@@ -44,7 +44,7 @@ class Layer:
     @classmethod
     def of(cls, model: Model, op: Op) -> Layer | None:
         """The layer of an op; None if it is none, multiplies nothing, or is of unknown shapes."""
-        weight, result = Constant.of_floats(model, op, 1), op.graph.op_outputs(op)[0]
+        weight, result = Constant.of_floats(model, op, 1), op.outputs[0]
         shape = result.type.shape if result is not None else None
         if result is None or shape is None or weight is None or 0 in weight.shape:
             return None
@@ -64,7 +64,7 @@ class Layer:
     @property
     def data(self) -> Value:
         """The tensor that the weight multiplies."""
-        data = self.op.graph.op_inputs(self.op)[0]
+        data = self.op.inputs[0]
         assert data is not None
         return data
 
@@ -72,7 +72,7 @@ class Layer:
     def result(self) -> Value:
         """The tensor with the bias in it."""
         last = self.bias.op if self.bias is not None else self.op
-        result = last.graph.op_outputs(last)[0]
+        result = last.outputs[0]
         assert result is not None
         return result
 
@@ -200,7 +200,7 @@ def check_names(names: Collection[str], layers: Collection[Layer]) -> None:
 
 def _addend(model: Model, product: Value, shape: Shape) -> Constant | None:
     """The constant that is added to a product, and to nothing else that reads it."""
-    use = product.graph.only_use(product)
+    use = product.only_use
     if use is None or not use.op.is_type("Add"):
         return None
     found = Constant.at(model, use.op, 1 if use.port == 0 else 0)

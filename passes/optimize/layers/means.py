@@ -42,7 +42,7 @@ def tell_mean(rewriter: Rewriter, layer: Layer) -> str:
 def shift_mean(rewriter: Rewriter, layer: Layer) -> Shifted:
     """Lets all that reads a layer's result read a shifted one. To be used in a trial."""
     build, result, graph = _builder(rewriter, layer), layer.result, layer.op.graph
-    readers = graph.uses(result)
+    readers = result.uses
     mean = _mean(build, layer)
     base = build.constant(by_channel(layer, np.zeros(layer.channels)), "base")
     share = build.constant(np.zeros((), np.float32), "share")
@@ -57,7 +57,7 @@ def shift_mean(rewriter: Rewriter, layer: Layer) -> Shifted:
 
 
 def _builder(rewriter: Rewriter, layer: Layer) -> Builder:
-    producer = layer.op.graph.producer(layer.result)
+    producer = layer.result.producer
     assert producer is not None
     return Builder(rewriter, producer)
 

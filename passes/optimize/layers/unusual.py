@@ -22,7 +22,7 @@ class LeftProduct(Layer):
     @property
     def data(self) -> Value:
         """The tensor that the weight multiplies."""
-        data = self.op.graph.op_inputs(self.op)[1]
+        data = self.op.inputs[1]
         assert data is not None
         return data
 
@@ -54,7 +54,7 @@ class StateKernel(Layer):
     @property
     def data(self) -> Value:
         """The states of all steps."""
-        data = self.op.graph.op_outputs(self.op)[0]
+        data = self.op.outputs[0]
         assert data is not None
         return data
 
@@ -90,14 +90,14 @@ def unusual_layers(model: Model, op: Op) -> list[Layer]:
             continue
         if port != _STATE:
             found.append(InputKernel(op, weight, 1, 2, 2, None))
-        elif op.graph.op_outputs(op)[0] is not None:
+        elif op.outputs[0] is not None:
             found.append(StateKernel(op, weight, weight.shape[0], 1, 1, None))
     return found
 
 
 def _left_product(model: Model, op: Op) -> Layer | None:
-    weight, data = Constant.of_floats(model, op, 0), op.graph.op_inputs(op)[1]
-    result = op.graph.op_outputs(op)[0]
+    weight, data = Constant.of_floats(model, op, 0), op.inputs[1]
+    result = op.outputs[0]
     if weight is None or result is None or data is None or data.original.const is not None:
         return None
     shape, given = result.type.shape, data.type.shape

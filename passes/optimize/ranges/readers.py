@@ -27,7 +27,7 @@ def results_of(model: Model, quantizer: Quantizer) -> list[Value]:
         value = site.value
         if value.graph is not model.graph or value.const is not None:
             return []
-        for use in value.graph.uses(value):
+        for use in value.uses:
             if site.op is not None and (use.op, use.port) != (site.op, site.port):
                 continue
             if not isinstance(use.port, int):
@@ -39,11 +39,11 @@ def results_of(model: Model, quantizer: Quantizer) -> list[Value]:
 def _results(model: Model, quantizer: Quantizer, use: Use, farthest: int) -> Iterator[Value]:
     if reads_shape_only(use.op):
         return
-    for value in filter(None, use.op.graph.op_outputs(use.op)):
+    for value in filter(None, use.op.outputs):
         if not value.is_float:
             continue
-        uses = value.graph.uses(value)
-        ends = weight_port(use.op) is not None or not farthest or value.graph.is_output(value) or not uses
+        uses = value.uses
+        ends = weight_port(use.op) is not None or not farthest or value.is_output or not uses
         other = model.quant.of_value(value) not in (None, quantizer)
         if ends or other or any(_is_other(model, quantizer, value, one) for one in uses):
             yield value
@@ -76,7 +76,7 @@ def chosen_freely(model: Model) -> Iterator[tuple[Quantizer, Sequence[Value]]]:
             is_integer = isinstance(spec.format, IntFormat) and spec.granularity == PerTensor()
             if not is_integer or spec.fixed_range is not None or any(one not in order for one in values):
                 continue
-            if not any(model.graph.is_output(one) for one in values):
+            if not any(one.is_output for one in values):
                 yield quantizer, values
 
 
@@ -84,4 +84,4 @@ def _values(model: Model) -> Iterator[Value]:
     """The float tensors that are fed or computed in the main graph, in topological order."""
     yield from (value for value in model.graph.inputs if value.is_float and value.const is None)
     for op in model.graph.ops():
-        yield from (value for value in model.graph.op_outputs(op) if value is not None and value.is_float)
+        yield from (value for value in op.outputs if value is not None and value.is_float)

@@ -79,7 +79,7 @@ class Channels:
         return found
 
     def _visit(self, op: Op) -> None:
-        inputs = op.graph.op_inputs(op)
+        inputs = op.inputs
         numbers = [self._numbers.get(value) if value is not None else None for value in inputs]
         layer = self._layer(op)
         if layer is not None:
@@ -91,12 +91,12 @@ class Channels:
             results = []
         if reads_shape_only(op):
             return
-        for result, made in zip(op.graph.op_outputs(op), results, strict=False):
+        for result, made in zip(op.outputs, results, strict=False):
             if result is not None and made is not None:
                 self._numbers[result] = made
         if layer is not None or not any(made is not None for made in results):
             self._fix(numbers, f"{op.label} lets no scale pass")
-        captured = [self._numbers.get(value) for value in op.graph.captures(op)]
+        captured = [self._numbers.get(value) for value in op.captures]
         self._fix(captured, f"{op.label} reads it in a body")
 
     def _fix(self, numbers: list[Numbers], reason: str) -> None:
@@ -123,14 +123,14 @@ class Channels:
         numbers = self.unions.new(groups, outputs)
         read = self._along(layer, given, groups * shape[1])
         self.layers.append(ScaledLayer(layer, read.reshape(shape), numbers))
-        result = layer.op.graph.op_outputs(layer.op)[0]
+        result = layer.op.outputs[0]
         assert result is not None and result.type.shape is not None
         lengths = [1] * len(result.type.shape)
         lengths[layer.output_axis] = groups * outputs
         made = numbers.reshape(lengths)
         if not layer.weight.is_own:
             self._fix([read, made], f"the weight of {layer.op.label} is read elsewhere, too")
-        if layer.op.num_inputs > _BIAS and layer.op.graph.op_inputs(layer.op)[_BIAS] is not None:
+        if layer.op.num_inputs > _BIAS and layer.op.inputs[_BIAS] is not None:
             bias = made.ravel() if len(lengths) > 2 else made  # that of Gemm may be a matrix
             if not self._adds(layer.op, _BIAS, bias):
                 self.unions.fix(made, f"the bias of {layer.op.label} is computed, or one number for all")
@@ -163,7 +163,7 @@ class Channels:
 
     def _results(self, op: Op, numbers: list[Numbers]) -> list[Numbers]:
         """Those of all results; all None if no scale passes."""
-        result = op.graph.op_outputs(op)[0]
+        result = op.outputs[0]
         rank = result.type.rank if result is not None else None
         if rank is None or op.domain:
             return []
@@ -215,7 +215,7 @@ class Channels:
     def _concatenated(self, op: Op, numbers: list[Numbers], rank: int) -> Numbers:
         """Each part has its own scales; those without any stay so."""
         axis, parts = op.attribute("axis", 0) % rank, []
-        for value, one in zip(op.graph.op_inputs(op), numbers, strict=True):
+        for value, one in zip(op.inputs, numbers, strict=True):
             shape = value.original.type.shape if value is not None else None
             length = shape[axis] if shape is not None else None
             if not isinstance(length, int):

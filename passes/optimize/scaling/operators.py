@@ -122,7 +122,7 @@ ONE_INPUT: Mapping[str, Callable[[Op, np.ndarray], Numbers]] = {
 def split(op: Op, numbers: np.ndarray) -> Sequence[Numbers]:
     """Those of each result of a Split."""
     axis = op.attribute("axis", 0) % numbers.ndim
-    results = op.graph.op_outputs(op)
+    results = op.outputs
     if numbers.shape[axis] == 1:
         return [numbers] * len(results)
     shapes = [result.type.shape if result is not None else None for result in results]
@@ -140,7 +140,7 @@ def padded_to(numbers: np.ndarray, rank: int) -> np.ndarray:
 
 def parameter(op: Op, port: int, name: str, default: object = None) -> np.ndarray | None:
     """What is an attribute or a constant, with the default if it is left out; None if it is computed."""
-    inputs = op.graph.op_inputs(op)
+    inputs = op.inputs
     value = inputs[port] if port < len(inputs) else None
     if value is None:
         given = op.attribute(name, default)
@@ -150,7 +150,7 @@ def parameter(op: Op, port: int, name: str, default: object = None) -> np.ndarra
 
 def _shapes(op: Op) -> tuple[Shape | None, Shape | None]:
     """Those of the first input and of the first result."""
-    given, made = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)[0]
+    given, made = op.inputs[0], op.outputs[0]
     return given.original.type.shape if given else None, made.type.shape if made else None
 
 

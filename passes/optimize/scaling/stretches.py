@@ -85,14 +85,14 @@ def stretches_of(model: Model) -> list[Stretch]:
 
 def _stretch(layers: Mapping[Op, Layer], first: Layer) -> Stretch | None:
     """That behind a layer; None if something reads the channels that cannot be given more of them."""
-    axis, product = first.output_axis, first.op.graph.op_outputs(first.op)[0]
+    axis, product = first.output_axis, first.op.outputs[0]
     stretch = Stretch(first, tensors={product: axis} if product is not None else {})
     pending = [first.result]
     for value in pending:
         stretch.tensors[value] = axis
-        if value.graph.is_output(value) or len(value.type.shape or ()) <= axis:
+        if value.is_output or len(value.type.shape or ()) <= axis:
             return None
-        for op, port in value.graph.uses(value):
+        for op, port in value.uses:
             layer = layers.get(op)
             if port != 0 or (layer is not None and (layer.input_axis != axis or not _is_open(layer))):
                 return None
@@ -110,7 +110,7 @@ def _stretch(layers: Mapping[Op, Layer], first: Layer) -> Stretch | None:
 
 def _carried(op: Op, axis: int) -> Value | None:
     """The result of an op that has the channels of its input along the same axis, and scales as it does."""
-    (result, *others), shape = op.graph.op_outputs(op), op.graph.op_inputs(op)[0].type.shape  # type: ignore[union-attr]
+    (result, *others), shape = op.outputs, op.inputs[0].type.shape  # type: ignore[union-attr]
     if not op.is_type(*_CARRYING) or any(others) or shape is None:
         return None
     numbers = np.arange(2).reshape([2 if index == axis else 1 for index in range(len(shape))])

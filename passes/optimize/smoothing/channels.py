@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qc.ir.facts.op_traits import measures_batch, reads_shape_only, traits
-from qc.ir.graph import Graph, Op, Use, Value
+from qc.ir.graph import Op, Use, Value
 from qc.ir.model import Model
 from qc.ir.quant.spec import PerChannel, QuantSpec
 from qc.ir.rewriter import Rewriter
@@ -158,7 +158,7 @@ def _divides(layer: Layer) -> bool:
 
 
 def _results(op: Op) -> Iterator[Value]:
-    return (value for value in op.graph.op_outputs(op)[:1] if value is not None)
+    return (value for value in op.outputs[:1] if value is not None)
 
 
 def _made(
@@ -168,7 +168,7 @@ def _made(
 
     None if they cannot be scaled where the tensor is made.
     """
-    shape, op = value.type.shape, value.graph.producer(value)
+    shape, op = value.type.shape, value.producer
     if shape is None or op is None:
         return None
     if value in layers:
@@ -276,12 +276,12 @@ class _Readers:
         """What reads a tensor and was not asked yet; None if its channels cannot be scaled."""
         if value in self._axes:
             return [] if self._axes[value] == axis else None
-        if (value, axis) in self._settled or value.type.shape is None or value.graph.is_output(value):
+        if (value, axis) in self._settled or value.type.shape is None or value.is_output:
             return None
         if self._has_grid(value):
             return None
         self._axes[value] = axis
-        return value.graph.uses(value)
+        return value.uses
 
     def _passes(self, use: Use, value: Value, axis: int) -> tuple[Value, int] | bool:
         """Whether a use can be told the scales of channels, or the tensor behind it that has to be asked."""
@@ -298,7 +298,7 @@ class _Readers:
             self.gates.append(gate)
             return gate.result, axis
         results = list(_results(op))
-        if len(results) != 1 or any(op.graph.op_outputs(op)[1:]):
+        if len(results) != 1 or any(op.outputs[1:]):
             return False
         (result,) = results
         behind = self._axis_behind(use, value, axis, result.type.shape)
@@ -352,8 +352,7 @@ def _has_as_many(result: Value, value: Value, axis: int) -> bool:
 
 
 def _inputs(op: Op) -> tuple[Value | None, ...]:
-    graph: Graph = op.graph
-    return graph.op_inputs(op)
+    return op.inputs
 
 
 def _moved(op: Op, axis: int, shape: Shape) -> int | None:

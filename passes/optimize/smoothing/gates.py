@@ -45,7 +45,7 @@ class Gate:
     @property
     def value(self) -> Value:
         """The tensor."""
-        value = self.use.op.graph.op_inputs(self.use.op)[self._port]
+        value = self.use.op.inputs[self._port]
         assert value is not None
         return value
 
@@ -56,7 +56,7 @@ class Gate:
             scale: in the dtype of the tensor, shape ``(channels,)``.
         """
         op, value = self.use.op, self.value
-        product = op.graph.producer(self.result)
+        product = self.result.producer
         regions = {one.region: None for one in (op, product) if one is not None}
         for region in filter(None, regions):  # SiLU or HardSwish, which this no longer is
             rewriter.model.remove_region(region)
@@ -99,7 +99,7 @@ def _give_grids(quant: QuantTable, value: Value, restored: Value, op: Op) -> Non
     end = _told_apart(op, held.spec.format.bits)
     reason = f"a function of '{value.name}' by itself"
     quant.place(Site(restored), replace(held.spec, fixed_range=(-end, end)), reason)
-    for result in op.graph.op_outputs(op)[:1]:
+    for result in op.outputs[:1]:
         if result is not None and not any(quant.quantizers_on(result)):
             quant.place(Site(result), replace(held.spec, fixed_range=(low, high)), reason)
 
@@ -128,7 +128,7 @@ def gate_at(use: Use, value: Value, axis: int, weight: QuantSpec | None = None) 
             That needs a function of one op, and pictures.
     """
     op = use.op
-    result = op.graph.op_outputs(op)[0]
+    result = op.outputs[0]
     found = result if op.is_type("HardSwish") else _product(op, value, value, has_function=False)
     if found is None or (weight is not None and not _is_of_pictures(op, found, value, axis)):
         return None
@@ -137,11 +137,9 @@ def gate_at(use: Use, value: Value, axis: int, weight: QuantSpec | None = None) 
 
 def _is_of_pictures(op: Op, product: Value, value: Value, axis: int) -> bool:
     """Whether a function is one op whose ends are known, and the tensor pictures."""
-    multiplies = op.graph.producer(product)
+    multiplies = product.producer
     assert multiplies is not None
-    is_one = op.is_type("HardSwish") or (
-        op.op_type in _END_OF and op.graph.op_outputs(op)[0] in op.graph.op_inputs(multiplies)
-    )
+    is_one = op.is_type("HardSwish") or (op.op_type in _END_OF and op.outputs[0] in multiplies.inputs)
     return is_one and len(value.type.shape or ()) == _PICTURE == 1 - axis
 
 
@@ -154,19 +152,19 @@ def _product(op: Op, read: Value, value: Value, has_function: bool) -> Value | N
         read: what the op reads, the tensor or what was made of it.
         has_function: whether there was more than constants on the way.
     """
-    result = op.graph.op_outputs(op)[0]
+    result = op.outputs[0]
     if result is None or not op.is_type(*_FUNCTIONS, *_WITH_A_CONSTANT):
         return None
-    if has_function and op.is_type("Mul") and value in op.graph.op_inputs(op):
+    if has_function and op.is_type("Mul") and value in op.inputs:
         return result
     if not _is_of_one(op, read):
         return None
     has_function = has_function or op.is_type(*_FUNCTIONS)
-    behind = (_product(use.op, result, value, has_function) for use in op.graph.uses(result))
+    behind = (_product(use.op, result, value, has_function) for use in result.uses)
     return next((product for product in behind if product is not None), None)
 
 
 def _is_of_one(op: Op, value: Value) -> bool:
     """Whether an op computes from one tensor and constants."""
-    inputs = [one for one in op.graph.op_inputs(op) if one is not None]
+    inputs = [one for one in op.inputs if one is not None]
     return inputs.count(value) == 1 and sum(one.const is None for one in inputs) == 1

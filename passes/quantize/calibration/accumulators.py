@@ -42,7 +42,7 @@ def _is_byte(data: Quantizer) -> bool:
 def _excess(op: Op, weight: Quantizer, data: Quantizer) -> np.ndarray | None:
     """By what the largest sum of each channel is too large, float64; None if none can be."""
     port = weight_port(op)
-    value = op.graph.op_inputs(op)[port] if port is not None else None
+    value = op.inputs[port] if port is not None else None
     axis = channel_axis(op, value) if value is not None else None
     if value is None or value.original.const is None or axis is None or not _is_byte(data):
         return None

@@ -44,7 +44,7 @@ BIAS = QuantSpec(IntFormat(32, signed=True), symmetric=True, derived=True)
 def place_biases(model: Model, asked_by: str) -> None:
     """Places quantizers on constant biases of products of integers that have none yet."""
     for op in model.graph.ops():
-        for port, value in enumerate(op.graph.op_inputs(op)):
+        for port, value in enumerate(op.inputs):
             if value is None or not is_plain_float(value) or model.quant.touches(value):
                 continue
             weighted = _weighted_op(op)
@@ -52,7 +52,7 @@ def place_biases(model: Model, asked_by: str) -> None:
             of_region = region is not None and region.captures.get("bias") is value
             if value.const is None or weighted is None or not (port == bias_port(op) or of_region):
                 continue
-            weight = weighted.graph.op_inputs(weighted)[1]
+            weight = weighted.inputs[1]
             held = model.quant.of_use(weight, weighted, 1) if weight is not None else None
             if held is not None and isinstance(held.spec.format, IntFormat):
                 model.quant.place(Site(value, op, port), BIAS, f"bias of {weighted.label}", asked_by)
@@ -107,7 +107,7 @@ def _describe(model: Model, site: Site, quantizer: Quantizer) -> _Bias | None:
     const = site.value.original.const
     if op is None or const is None:
         return None
-    data, weight = op.graph.op_inputs(op)[:2]
+    data, weight = op.inputs[:2]
     if data is None or weight is None:
         return None
     of_data, of_weight = grid_of_data(model, op), model.quant.of_use(weight, op, 1)
@@ -135,11 +135,11 @@ def _has_weight(op: Op) -> bool:
 
 def grid_of_data(model: Model, op: Op) -> Quantizer | None:
     """The quantizer that the first input of an op sees, or that of what it was moved from."""
-    value = op.graph.op_inputs(op)[0]
+    value = op.inputs[0]
     found = model.quant.of_use(value, op, 0) if value is not None else None
     while found is None and value is not None:
-        producer = value.graph.producer(value)
-        source = value.graph.op_inputs(producer)[0] if producer is not None else None
+        producer = value.producer
+        source = producer.inputs[0] if producer is not None else None
         if producer is None or source is None or not is_grid_preserving(producer):
             return None
         value, found = source, model.quant.of_use(source, producer, 0)

@@ -11,6 +11,7 @@ from itertools import chain
 
 import numpy as np
 
+from qc.ir.errors import listed
 from qc.ir.executor import Executor, Observation, Statistics
 from qc.ir.facts.dataflow import makes_masks, mask_parts
 from qc.ir.facts.op_traits import is_grid_preserving, is_trained
@@ -163,7 +164,7 @@ class Calibration:
         """Whether results may take a small part of the range that the target has for their function."""
         if self.target is None:
             return False
-        makers = [op for value in values if (op := value.graph.producer(value)) is not None]
+        makers = [op for value in values if (op := value.producer) is not None]
         rules = (self.target.rule_for(op.op_type, op.domain) for op in makers)
         return any(rule.leaves_room(quantizer.spec) for rule in rules)
 
@@ -193,7 +194,7 @@ class Calibration:
 
     def _least_range_of(self, value: Value, spec: QuantSpec) -> float:
         """That of what an op makes, as the target has it."""
-        op = value.graph.producer(value)
+        op = value.producer
         if op is None or self.target is None:
             return 0.0
         return self.target.rule_for(op.op_type, op.domain).least_ranges.get(str(spec.format), 0.0)
@@ -207,7 +208,7 @@ class Calibration:
 
     def _masks(self, constant: Value) -> bool:
         """Whether a constant holds masks beside other numbers, whose range is not its own."""
-        uses = constant.graph.uses(constant)
+        uses = constant.uses
         is_mask = bool(uses) and all(makes_masks(use, self.parts) for use in uses)
         return is_mask and constant.const is not None and masked_below(constant.const.numpy()) is not None
 
@@ -321,13 +322,13 @@ def _takes_part(covered: Covered, spec: QuantSpec) -> bool:
 
 
 def _named(values: list[Value]) -> str:
-    return f"'{values[0].name}'" + (f" and {len(values) - 1} more" if len(values) > 1 else "")
+    return listed([f"'{value.name}'" for value in values], 1)
 
 
 def _is_moved(value: Value, group: list[Value]) -> bool:
     """Whether a data mover made ``value`` from another one of the group, whose statistics cover it."""
-    producer = value.graph.producer(value)
+    producer = value.producer
     if producer is None or not is_grid_preserving(producer):
         return False
-    source = value.graph.op_inputs(producer)[0]
+    source = producer.inputs[0]
     return source is not None and source.original in group

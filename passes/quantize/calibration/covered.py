@@ -100,7 +100,7 @@ class CoveredRanges:
         pending, known = list(values), set(values)
         for value in pending:
             for use in self._scopes.uses(value):
-                for result in use.op.graph.op_outputs(use.op)[:1]:
+                for result in use.op.outputs[:1]:
                     if result is None or result in known:
                         continue
                     known.add(result)

@@ -72,7 +72,7 @@ class _Joins:
         for op in self._scopes.ops:
             sources = [value for value in _data(op) if value in graph]
             if (joins_grids(op) and self._units.runs_integer(op)) or (self._units.is_carry(op) and sources):
-                for made in op.graph.op_outputs(op):
+                for made in op.outputs:
                     if made is not None and self._quant.get(Site(made)) is not None:
                         graph.add_node(made)
                         graph.add_edges_from((made, source) for source in sources)
@@ -95,7 +95,7 @@ class _Joins:
         steps = share * (2**format.bits - 1)
         if steps >= _STEPS or share >= _SHARE:
             return ""
-        (join, *_) = (op for value in joined if (op := value.graph.producer(value)) and joins_grids(op))
+        (join, *_) = (op for value in joined if (op := value.producer) and joins_grids(op))
         return (
             f"{join.label} joins '{narrow.name}' of {_as_text(ranges[narrow])} and '{wide.name}' of "
             f"{_as_text(ranges[wide])}, on whose grid it has {steps:.2g} steps"
@@ -137,21 +137,21 @@ class _Joins:
 
     def _read_by(self, joined: _Group) -> Iterator[Site]:
         """The sites where joins and data movers of a group alone see a grid."""
-        for op in filter(None, (value.graph.producer(value) for value in joined)):
-            for port, value in enumerate(op.graph.op_inputs(op)):
+        for op in filter(None, (value.producer for value in joined)):
+            for port, value in enumerate(op.inputs):
                 if value is not None and self._quant.get(site := Site(value, op, port)) is not None:
                     yield site
 
     def _roots(self, joined: _Group) -> dict[Value, None]:
         """What the inputs of a group were moved from."""
-        makers = (value.graph.producer(value) for value in joined)
+        makers = (value.producer for value in joined)
         inputs = (value for op in makers if op is not None for value in _data(op) if value not in joined)
         return dict.fromkeys(map(self._root, inputs))
 
     def _root(self, value: Value) -> Value:
         """What data movers on a grid made a tensor from."""
-        while (op := value.graph.producer(value)) is not None and is_grid_preserving(op):
-            source = op.graph.op_inputs(op)[0]
+        while (op := value.producer) is not None and is_grid_preserving(op):
+            source = op.inputs[0]
             if value in self._statistics or source is None:
                 break
             value = source.original
@@ -170,23 +170,23 @@ class _Joins:
 
     def _has_grid(self, root: Value, joined: _Group) -> bool:
         """Whether a tensor needs a grid without the join: made in integers, or read by others in integers."""
-        producer = root.graph.producer(root)
+        producer = root.producer
         readers = (op for op, _ in self._scopes.uses(root) if not _makes(op, joined))
         return self._units.runs_integer(producer) or any(map(self._units.runs_integer, readers))
 
     def _spec(self, root: Value, shared: QuantSpec) -> QuantSpec:
-        producer = root.graph.producer(root)
+        producer = root.producer
         limits = self._units.unit_of(producer).rule.range_in(shared.format) if producer is not None else None
         return replace(shared, fixed_range=limits)
 
 
 def _makes(op: Op, values: _Group) -> bool:
-    return any(made in values for made in op.graph.op_outputs(op) if made is not None)
+    return any(made in values for made in op.outputs if made is not None)
 
 
 def _data(op: Op) -> list[Value]:
     """What the numbers of the result of a join or of a data mover come from."""
-    inputs = op.graph.op_inputs(op) if joins_grids(op) else op.graph.op_inputs(op)[:1]
+    inputs = op.inputs if joins_grids(op) else op.inputs[:1]
     return [value.original for value in inputs if value is not None and value.is_float]
 
 

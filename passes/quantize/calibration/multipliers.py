@@ -77,7 +77,7 @@ def _rounded(multiplier: np.ndarray, bits: int) -> np.ndarray:
 def weight_grid(model: Model, op: Op) -> Quantizer | None:
     """The quantizer of a constant weight whose scales may be moved."""
     port = weight_port(op)
-    value = op.graph.op_inputs(op)[port] if port is not None else None
+    value = op.inputs[port] if port is not None else None
     if value is None or port is None or value.original.const is None:
         return None
     held = model.quant.of_use(value, op, port)
@@ -88,12 +88,12 @@ def weight_grid(model: Model, op: Op) -> Quantizer | None:
 
 def _grid_of_result(model: Model, op: Op) -> Quantizer | None:
     """The grid that sums are rounded to, which may be that behind an activation that runs as one with it."""
-    result = op.graph.op_outputs(op)[0]
+    result = op.outputs[0]
     if result is None:
         return None
-    use = op.graph.only_use(result)
+    use = result.only_use
     if use is not None and use.op.is_type(*_FUSED):
-        made = use.op.graph.op_outputs(use.op)[0]
+        made = use.op.outputs[0]
         behind = model.quant.of_value(made) if made is not None else None
         if behind is not None and behind.encoding is not None and _starts_at_zero(behind):
             return behind

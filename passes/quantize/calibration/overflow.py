@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from qc.ir.errors import listed
 from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
@@ -39,11 +40,10 @@ def leave_overflowing(model: Model, context: PassContext, user: str) -> None:
     for one, value in beyond:
         reason = f"reaches {largest[value]:.4g} in samples, which {one.spec.format} has not"
         leave_float(model, model.quant.sites_of(one), reason)
-    named = list(dict.fromkeys(value.name for _, value in beyond))
+    named = list(dict.fromkeys(f"'{value.name}'" for _, value in beyond))
     if named:
-        also = f" and {len(named) - 1} more" if len(named) > 1 else ""
         context.notes.append(
-            f"'{named[0]}'{also} would become infinite in 16-bit floats and stays in float32; a device that "
+            f"{listed(named, 1)} would become infinite in 16-bit floats and stays in float32; a device that "
             "computes in float16 may need ops there to be scaled down"
         )
 

@@ -62,7 +62,7 @@ class PairLimit:
         """The scales at which the nearest codes add up to the most; 0 where there is no limit."""
         least = np.zeros(())
         for op, port in self.uses:
-            weight = op.graph.op_inputs(op)[port]
+            weight = op.inputs[port]
             assert weight is not None and weight.original.const is not None
             sums = largest_sums(op, weight.original.const.numpy(), granularity)
             least = np.maximum(least, sums / (self.most - 1))  # each of the two codes is rounded by a half
@@ -114,13 +114,13 @@ def _uses(site: Site) -> Iterator[tuple[Op, int]]:
     if site.op is not None and site.port is not None:
         yield site.op, site.port
         return
-    for use in site.value.graph.uses(site.value):
+    for use in site.value.uses:
         if isinstance(use.port, int):
             yield use.op, use.port
 
 
 def _has_quantized_data(model: Model, op: Op) -> bool:
-    data = op.graph.op_inputs(op)[0]
+    data = op.inputs[0]
     return data is not None and model.quant.of_use(data, op, 0) is not None
 
 

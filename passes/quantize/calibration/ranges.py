@@ -89,7 +89,7 @@ def finite_data(value: Value) -> np.ndarray:
     assert value.const is not None
     array = value.const.numpy()
     if not np.isfinite(array).all():
-        reader = next((f", which {use.op.label} reads" for use in value.graph.uses(value)), "")
+        reader = next((f", which {use.op.label} reads" for use in value.uses), "")
         raise ModelError(
             f"the constant '{value.name}' holds NaN or infinity{reader}; mend the model or skip that op"
         )

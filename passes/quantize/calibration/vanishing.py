@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from qc.ir.errors import listed
 from qc.ir.facts.op_traits import is_grid_preserving, is_trained
 from qc.ir.graph import Value
 from qc.ir.model import Model
@@ -31,10 +32,9 @@ def leave_vanishing(model: Model, context: PassContext) -> None:
             reason = f"is computed with '{value.name}', of which {format} makes zero"
             leave_float(model, model.quant.sites_on(held), reason)
     if lost:
-        named, *others = [value.name for value in lost]
-        also = f" and {len(others)} more" if others else ""
+        named = listed([f"'{value.name}'" for value in lost], 1)
         context.notes.append(
-            f"'{named}'{also} would become zero in 16-bit floats and stays in float32 with what is computed "
+            f"{named} would become zero in 16-bit floats and stays in float32 with what is computed "
             "of it; a device that computes in float16 may need larger numbers there"
         )
 
@@ -56,14 +56,12 @@ def _vanishes(value: Value, format: object) -> bool:
 
 def _beside(value: Value) -> Iterator[Value]:
     """The other inputs and the results of ops that read a constant, as far as these are only moved."""
-    for op, _ in value.graph.uses(value):
+    for op, _ in value.uses:
         if op.subgraphs:
             continue
-        yield from (one for one in op.graph.op_inputs(op) if one is not None and one.const is None)
-        results = [one for one in op.graph.op_outputs(op) if one is not None]
+        yield from (one for one in op.inputs if one is not None and one.const is None)
+        results = [one for one in op.outputs if one is not None]
         for result in results:
             yield result
-            readers = [reader for reader, _ in result.graph.uses(result) if is_grid_preserving(reader)]
-            results += [
-                one for reader in readers for one in reader.graph.op_outputs(reader) if one is not None
-            ]
+            readers = [reader for reader, _ in result.uses if is_grid_preserving(reader)]
+            results += [one for reader in readers for one in reader.outputs if one is not None]

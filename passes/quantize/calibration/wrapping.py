@@ -31,11 +31,11 @@ def hold_what_is_joined(calibration: Calibration, target: Target) -> None:
 
 
 def _hold(calibration: Calibration, op: Op) -> None:
-    quant, result = calibration.model.quant, op.graph.op_outputs(op)[0]
+    quant, result = calibration.model.quant, op.outputs[0]
     made = quant.of_value(result) if result is not None else None
     if made is None or made.is_fixed or not _has_integers(made):
         return
-    ports = enumerate(op.graph.op_inputs(op))
+    ports = enumerate(op.inputs)
     read = (quant.of_use(value, op, port) for port, value in ports if value is not None)
     parts = [_range(one) for one in read if one is not None and one is not made and _has_integers(one)]
     low, high = _range(made)

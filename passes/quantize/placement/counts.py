@@ -27,12 +27,12 @@ def counts(graph: Graph) -> frozenset[Value]:
     counted: set[Value] = set()
     for op in scopes.ops:
         if _counts(op, counted):
-            counted.update(value for value in op.graph.op_outputs(op) if value is not None and value.is_float)
+            counted.update(value for value in op.outputs if value is not None and value.is_float)
     found: set[Value] = set()
     for op in reversed(scopes.ops):
-        made = op.graph.op_outputs(op)
+        made = op.outputs
         if _makes_integers(op) or any(value in found for value in made):
-            read = (value.original for value in op.graph.op_inputs(op) if value is not None)
+            read = (value.original for value in op.inputs if value is not None)
             found.update(value for value in read if value in counted)
     return frozenset(found)
 
@@ -49,9 +49,9 @@ def tallies(graph: Graph) -> frozenset[Value]:
 
 def _tallies_of(op: Op) -> Iterator[Value]:
     """What an Equal reads of a product that counts truth values, and what only moves it on the way."""
-    for value in op.graph.op_inputs(op):
+    for value in op.inputs:
         moved = list(_moved_from(value))
-        maker = moved[-1].graph.producer(moved[-1]) if moved else None
+        maker = moved[-1].producer if moved else None
         if maker is not None and _counts_truths(maker):
             yield from moved
 
@@ -61,15 +61,15 @@ def _moved_from(value: Value | None) -> Iterator[Value]:
     while value is not None:
         value = value.original
         yield value
-        maker = value.graph.producer(value)
-        value = maker.graph.op_inputs(maker)[0] if maker is not None and is_grid_preserving(maker) else None
+        maker = value.producer
+        value = maker.inputs[0] if maker is not None and is_grid_preserving(maker) else None
 
 
 def _counts_truths(op: Op) -> bool:
     """Whether an op multiplies truth values, as floats, by whole numbers."""
     if traits(op).product != "matrix":
         return False
-    read = [value for value in op.graph.op_inputs(op) if value is not None]
+    read = [value for value in op.inputs if value is not None]
     constants = [data for value in read if (data := constant_data(value)) is not None]
     others = [value for value in read if constant_data(value) is None]
     is_whole = all(np.array_equal(array, np.rint(array)) for array in (data.numpy() for data in constants))
@@ -78,8 +78,8 @@ def _counts_truths(op: Op) -> bool:
 
 def _is_truth(value: Value) -> bool:
     *_, first = _moved_from(value)
-    maker = first.graph.producer(first)
-    source = maker.graph.op_inputs(maker)[0] if maker is not None and maker.is_type("Cast") else None
+    maker = first.producer
+    source = maker.inputs[0] if maker is not None and maker.is_type("Cast") else None
     return source is not None and source.type.elem_type == TensorProto.BOOL
 
 
@@ -87,7 +87,7 @@ def _counts(op: Op, counted: set[Value]) -> bool:
     """Whether an op computes from integers, or floats that are counts, and from constants alone."""
     if traits(op).product or op.subgraphs:
         return False
-    read = [value.original for value in op.graph.op_inputs(op) if value is not None]
+    read = [value.original for value in op.inputs if value is not None]
     data = [value for value in read if value.const is None]
     if op.is_type("Cast"):
         return any(value in counted or value.type.elem_type in _INTEGERS for value in data)
@@ -96,7 +96,7 @@ def _counts(op: Op, counted: set[Value]) -> bool:
 
 
 def _makes_integers(op: Op) -> bool:
-    results = op.graph.op_outputs(op)
+    results = op.outputs
     return op.is_type("Cast") and any(
         value is not None and value.type.elem_type in _INTEGERS for value in results
     )

@@ -37,13 +37,13 @@ def mark_probabilities(model: Model, asked_by: str = "") -> None:
     for graph in model.graph.walk():
         probabilities: set[Value] = set()
         for op in graph.ops():
-            read = enumerate(graph.op_inputs(op))
+            read = enumerate(op.inputs)
             known = {port: value for port, value in read if value is not None and value in probabilities}
             if op.is_type("MatMul"):
                 for value in known.values() if _is_of_data(op) else ():
                     model.quant.skip(value, _PROBABILITIES.text, asked_by)
             elif op.is_type("Softmax") or (known and op.is_type("Dropout")) or _keeps_order(op, known):
-                probabilities.update(value for value in graph.op_outputs(op) if value is not None)
+                probabilities.update(value for value in op.outputs if value is not None)
 
 
 def _keeps_order(op: Op, ports: Collection[int]) -> bool:
@@ -56,14 +56,14 @@ def products_of_outliers(model: Model, target: Target) -> Iterator[tuple[Op, Rea
         return
     for graph in model.graph.walk():
         for op in graph.ops():
-            for value in graph.op_inputs(op):
+            for value in op.inputs:
                 reason = _REASONS.get(model.quant.why_not(value) or "") if value is not None else None
                 if reason is not None and op.is_type(_OP_TYPES[reason]) and _takes_out(op, reason):
                     yield op, reason
 
 
 def _is_of_data(op: Op) -> bool:
-    return all(value and constant_data(value) is None for value in op.graph.op_inputs(op))
+    return all(value and constant_data(value) is None for value in op.inputs)
 
 
 def _takes_out(op: Op, reason: Reason) -> bool:
@@ -74,5 +74,5 @@ def _takes_out(op: Op, reason: Reason) -> bool:
     if reason is _PROBABILITIES:
         return _is_of_data(op)
     return reason is not _WITH_OUTLIERS or any(
-        value is not None and value.original.const is not None for value in op.graph.op_inputs(op)
+        value is not None and value.original.const is not None for value in op.inputs
     )

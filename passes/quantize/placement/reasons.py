@@ -35,7 +35,7 @@ class Reasons:
                 "it can hold infinity, NaN or a number as large, of a constant: no grid reaches there",
                 suggestion="a mask of a moderate number, such as -100, would let it have a grid",
             )
-        producer = value.graph.producer(value)
+        producer = value.producer
         return self._why_unread(value) if producer is None else self._why_made_in_float(value, producer)
 
     def _is_infinite_mask(self, value: Value) -> bool:
@@ -43,7 +43,7 @@ class Reasons:
         if value.const is None:
             return False
         readers = (use.op for use in self._units.scopes.uses(value) if isinstance(use.op, Op))
-        results = chain.from_iterable(op.graph.op_outputs(op) for op in readers)
+        results = chain.from_iterable(op.outputs for op in readers)
         hands_on = any(made is not None and self._units.is_infinite(made) for made in results)
         return hands_on and holds_infinity(value)
 
@@ -83,7 +83,7 @@ class Reasons:
 
     def _has_weights(self, op: Op) -> bool:
         """Whether an op multiplies by a weight with a grid; a product of data by data has none."""
-        read = op.graph.op_inputs(op)
+        read = op.inputs
         held = (read[port] for port in weight_ports(op))
         return any(value is not None and self.is_quantized(value) for value in held)
 

@@ -96,7 +96,7 @@ def op_names(model: Model) -> dict[Op, str]:
     paths = distinct_names(model)
 
     def name(op: Op) -> str:
-        first = next((value for value in op.graph.op_outputs(op) if value is not None), None)
+        first = next((value for value in op.outputs if value is not None), None)
         return op.name or (paths.get(first, first.name) if first is not None else "")
 
     return {op: name(op) for op in _ops(model)}

@@ -14,7 +14,7 @@ from ...framework.context import PassContext
 def complete_types(model: Model, context: PassContext) -> None:
     """Asks the runtime for element types that shape inference could not tell."""
     unknown = {value.name: value for value in model.graph.values() if not value.type.elem_type}
-    made = {name: value for name, value in unknown.items() if model.graph.producer(value) is not None}
+    made = {name: value for name, value in unknown.items() if value.producer is not None}
     if made and context.executor is not None:
         rewriter = Rewriter(model)
         types = context.executor.element_types(lower(model), list(made), base_dir=model.base_dir)
@@ -28,7 +28,7 @@ def complete_types(model: Model, context: PassContext) -> None:
 def _unknown_types(model: Model) -> Iterator[str]:
     """Notes on ops in bodies, where no runtime can be asked, whose results have a type that nobody knows."""
     for op in (op for graph in model.graph.walk() if graph.parent is not None for op in graph.ops()):
-        results = [value for value in op.graph.op_outputs(op) if value is not None]
+        results = [value for value in op.outputs if value is not None]
         if op.domain and results and not any(value.type.elem_type for value in results):
             yield (
                 f"the type of '{results[0].name}' is not known, as ONNX does not define {op.op_type}; "

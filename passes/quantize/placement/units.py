@@ -170,11 +170,11 @@ class UnitMap:
 
     def _find_inputs(self, unit: Unit) -> Iterator[Input]:
         for op in unit.ops:
-            for port, value in enumerate(op.graph.op_inputs(op)):
+            for port, value in enumerate(op.inputs):
                 is_data = port in unit.rule.parameters or not is_parameter(op, port)
                 if value is None or not self._has_grid(value) or not is_data:
                     continue
-                outside = op.graph.producer(value) not in unit.ops
+                outside = value.producer not in unit.ops
                 is_read = outside and value is not self.fused_input(unit)
                 if is_read and not self._is_number_within(unit, Input(value, op, port)):
                     yield Input(value, op, port)
@@ -186,24 +186,24 @@ class UnitMap:
             return False
         if self.is_weight(unit, given.op, given.port) or self.is_bias(unit, *given):
             return False
-        read = (value for value in given.op.graph.op_inputs(given.op) if value is not None)
+        read = (value for value in given.op.inputs if value is not None)
         return any(region.is_inner(value) for value in read)
 
     def _find_fused_inputs(self, unit: Unit) -> Iterator[Value]:
         for op in unit.ops:
-            for value in op.graph.op_inputs(op):
-                producer = op.graph.producer(value) if value is not None else None
+            for value in op.inputs:
+                producer = value.producer if value is not None else None
                 if value is None or producer is None or producer in unit.ops:
                     continue
                 before = self._of_op[producer]
                 fits = any(made.is_type(*unit.rule.fused_with) for made in before.ops)
-                alone = len(op.graph.uses(value)) == 1 and not self.scopes.leaves(value)
+                alone = len(value.uses) == 1 and not self.scopes.leaves(value)
                 if fits and alone and before.rule.runs == "integer":
                     yield value
 
     def _find_outputs(self, unit: Unit) -> Iterator[Value]:
         region = unit.region
-        for value in (value for op in unit.ops for value in op.graph.op_outputs(op)):
+        for value in (value for op in unit.ops for value in op.outputs):
             if value is None or not self._has_grid(value):
                 continue
             if region is None or not region.is_inner(value):
@@ -220,7 +220,7 @@ class UnitMap:
                 if reads_shape_only(op):
                     continue
                 if self.is_carry(op) and port == 0:
-                    reached.extend(out for out in op.graph.op_outputs(op) if out is not None)
+                    reached.extend(out for out in op.outputs if out is not None)
                 elif (
                     not isinstance(port, int)
                     or not self.runs_integer(op)
@@ -240,7 +240,7 @@ class UnitMap:
         """Whether the unit computes float32 data from float32 data, or compares such data."""
         outputs: Iterable[Value] = self.outputs(unit)
         if unit.rule.runs == "integer" and traits(unit.root).compares:
-            outputs = (value for value in unit.root.graph.op_outputs(unit.root) if value is not None)
+            outputs = (value for value in unit.root.outputs if value is not None)
         given = [value for value, _, _ in self.inputs(unit)]
         if unit.rule.fused_with and self.fused_input(unit) is None:
             return False
@@ -252,7 +252,7 @@ class UnitMap:
         """The units that do no more than scale or shift what an integer unit computes for them alone."""
         for unit in self.integer:
             value = scaled_alone(self.inputs(unit), self.scopes) if unit.rule.fuses_constants else None
-            maker = value.graph.producer(value) if value is not None else None
+            maker = value.producer if value is not None else None
             rule = self._of_op[maker].rule if self.runs_integer(maker) and maker is not None else None
             if rule is not None and (rule.runs == "integer" or rule.fuses_constants):
                 yield unit
@@ -322,7 +322,7 @@ class UnitMap:
                 yield self._maker(value.original)
 
     def _maker(self, value: Value) -> Unit | None:
-        producer = value.graph.producer(value)
+        producer = value.producer
         if producer is None or producer in self.scopes.branch_edges:
             return None
         unit = self._of_op[producer]

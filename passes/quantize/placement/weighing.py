@@ -172,7 +172,7 @@ class Weighing:
         """Whether it is an elementwise op on pictures that runs in float, in any layout."""
         if unit in self._units.integer or unit.root.domain or not unit.root.is_type(*ELEMENTWISE):
             return False
-        shape = self._shape_of(unit.root.graph.op_outputs(unit.root)[0])
+        shape = self._shape_of(unit.root.outputs[0])
         return not self._units.is_carry(unit.root) and shape is not None and len(shape) == _IMAGE
 
     def _by_layout(self, unit: Unit) -> tuple[int, int]:
@@ -185,7 +185,7 @@ class Weighing:
         work = work_of(op, self._shape_of, self._costs.lanes)
         is_known = work is not None and work.kind == "HardSwish"
         integers, floats = self._measured(unit) if is_known else (0, 0)
-        made = [value for value in op.graph.op_outputs(op) if value is not None]
+        made = [value for value in op.outputs if value is not None]
         data = self._data(unit)
         if not op.is_type(*BLOCKED) or (op.is_type("Add", "Mul") and len(data) == 1):
             copies = [value for value in data if _is_convolution(self._source(value))]
@@ -195,7 +195,7 @@ class Weighing:
 
     def _data(self, unit: Hashable) -> list[Value]:
         """What an op reads that is no constant."""
-        read = unit.root.graph.op_inputs(unit.root) if isinstance(unit, Unit) else ()
+        read = unit.root.inputs if isinstance(unit, Unit) else ()
         return [value for value in read if value is not None and value.original.const is None]
 
     def _add_tensor(self, value: Value) -> None:
@@ -268,7 +268,7 @@ class Weighing:
 
     def _source(self, value: Value) -> Hashable | None:
         """What makes a tensor; None for what comes out of a body. A loop hands floats to its rounds."""
-        producer = value.original.graph.producer(value.original)
+        producer = value.original.producer
         if producer is None:
             return _FLOAT
         return self._units.unit_of(producer) if producer not in self._units.scopes.branch_edges else None

@@ -42,7 +42,7 @@ def table_of(op: Op) -> Value | None:
     """What an op looks rows up in, if it does."""
     if not op.is_type(_LOOKUP):
         return None
-    (data, *_) = op.graph.op_inputs(op)
+    (data, *_) = op.inputs
     return data.original if data is not None else None
 
 

@@ -45,8 +45,8 @@ class Work(NamedTuple):
 
 def work_of(op: Op, shape_of: ShapeOf, lanes: int) -> Work | None:
     """What an op does; None if it is of no kind that has costs, or depends on a shape that is not known."""
-    read = [shape_of(value) for value in op.graph.op_inputs(op)]
-    made = shape_of(op.graph.op_outputs(op)[0])
+    read = [shape_of(value) for value in op.inputs]
+    made = shape_of(op.outputs[0])
     if made is None or not read or read[0] is None or op.domain:
         return None
     if op.is_type("Conv"):
@@ -69,13 +69,13 @@ def work_of(op: Op, shape_of: ShapeOf, lanes: int) -> Work | None:
 
 def _gated(op: Op) -> str:
     """The kind of a Mul of a tensor by its own (Hard)Sigmoid, which nothing else reads; else empty."""
-    factors = op.graph.op_inputs(op) if op.is_type("Mul") else []
+    factors = op.inputs if op.is_type("Mul") else []
     for factor, other in zip(factors, reversed(factors), strict=True):
-        gate = factor.graph.producer(factor) if factor is not None else None
-        if factor is None or gate is None or len(factor.graph.uses(factor)) > 1:
+        gate = factor.producer if factor is not None else None
+        if factor is None or gate is None or len(factor.uses) > 1:
             continue
-        if other is not None and gate.graph.op_inputs(gate)[0] is other:
-            source = other.graph.producer(other)
+        if other is not None and gate.inputs[0] is other:
+            source = other.producer
             if gate.is_type("Sigmoid"):
                 return "Swish"
             if gate.is_type("HardSigmoid") and source is not None and source.is_type("Conv"):
@@ -86,8 +86,8 @@ def _gated(op: Op) -> str:
 def _follows_convolution(op: Op) -> bool:
     """Whether the data of an op comes from a convolution, in whose layout integers stay from op to op."""
     while op.is_type(*ELEMENTWISE, "MaxPool"):
-        source = op.graph.op_inputs(op)[0]
-        producer = op.graph.producer(source) if source is not None else None
+        source = op.inputs[0]
+        producer = source.producer if source is not None else None
         if producer is None:
             return False
         op = producer

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from qc.ir.facts.dataflow import is_plain_float
-from qc.ir.facts.op_traits import is_grid_preserving, is_parameter
-from qc.ir.graph import Op, Value
+from qc.ir.facts.op_traits import is_grid_preserving
+from qc.ir.graph import Op
 from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Quantizer
@@ -43,7 +43,7 @@ def unify_formats(model: Model, target: Target) -> None:
 
 
 def _fit_range(model: Model, units: UnitMap, op: Op) -> None:
-    rule, result = units.unit_of(op).rule, next(iter(op.graph.op_outputs(op)), None)
+    rule, result = units.unit_of(op).rule, next(iter(op.outputs), None)
     held = model.quant.of_value(result) if result is not None and rule.output_ranges else None
     if held is not None and not held.frozen:
         spec = replace(held.spec, fixed_range=rule.range_in(held.spec.format))
@@ -53,9 +53,9 @@ def _fit_range(model: Model, units: UnitMap, op: Op) -> None:
 
 def _width_of(model: Model, op: Op) -> int | None:
     """The bits of the result of an op, and if that has no grid, most that it reads; None if all is float."""
-    values = [value for value in op.graph.op_outputs(op) if value is not None and is_plain_float(value)]
+    values = [value for value in op.outputs if value is not None and is_plain_float(value)]
     if not values:
-        ports = enumerate(op.graph.op_inputs(op))
+        ports = enumerate(op.inputs)
         found = [model.quant.of_use(value, op, port) for port, value in ports if value is not None]
     else:
         found = [model.quant.of_value(value) for value in values]
@@ -64,19 +64,15 @@ def _width_of(model: Model, op: Op) -> int | None:
 
 
 def _read(model: Model, units: UnitMap, op: Op) -> Iterator[tuple[Site, Quantizer]]:
-    """Where an op reads data in integers; parameters and constants with a format of their own are none."""
-    rule = units.unit_of(op).rule
-    for port, value in enumerate(op.graph.op_inputs(op)):
-        if value is None or not is_plain_float(value) or is_parameter(op, port):
+    """Where an op reads data in integers: no weights, biases or constants with a format of their own."""
+    unit = units.unit_of(op)
+    for port, value in enumerate(op.inputs):
+        if value is None or not is_plain_float(value):
             continue
-        if _is_constant(value) and (
-            units.is_weight(units.unit_of(op), op, port) or rule.constant is not None
-        ):
+        is_constant = value.original.const is not None
+        is_trained = units.is_weight(unit, op, port) or units.is_bias(unit, value, op, port)
+        if is_constant and (is_trained or unit.rule.constant is not None):
             continue
         held = model.quant.of_use(value, op, port)
         if held is not None and isinstance(held.spec.format, IntFormat) and not held.spec.derived:
             yield Site(value, op, port), held
-
-
-def _is_constant(value: Value) -> bool:
-    return value.original.const is not None

@@ -219,7 +219,7 @@ class Configuration:
             if len(readers) != 1 or not readers[0].is_type(op_type):
                 return []
             chain.append(readers[0])
-        exposed = [value for node in chain[:-1] for value in node.made if self.nodes.is_output(value)]
+        exposed = [value for node in chain[:-1] for value in node.made if value.is_output]
         for value in exposed:
             self.drafts.note(
                 value, f"an output of the model; AIMET has it inside {' + '.join(op_list)} (5.1)"

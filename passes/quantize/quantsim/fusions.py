@@ -125,9 +125,9 @@ def _is_layer_norm(match: Match) -> str | None:
 
 
 def _is_scaled_after_it_is_shown(result: Value) -> bool:
-    uses = result.graph.uses(result)
-    shown = len(uses) > 1 or result.graph.is_output(result)
-    factors = [value for use in uses if use.op.is_type("Mul") for value in result.graph.op_inputs(use.op)]
+    uses = result.uses
+    shown = len(uses) > 1 or result.is_output
+    factors = [value for use in uses if use.op.is_type("Mul") for value in use.op.inputs]
     return shown and any(value is not None and constant_data(value) is not None for value in factors)
 
 

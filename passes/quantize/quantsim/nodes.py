@@ -98,36 +98,30 @@ class NodeGraph:
             if op.is_type("Constant"):
                 continue
             if op not in self._of_op:
-                self._of_op[op] = last[op] = Node(
-                    op.op_type, op.domain, graph.op_inputs(op), graph.op_outputs(op), (op,)
-                )
+                self._of_op[op] = last[op] = Node(op.op_type, op.domain, op.inputs, op.outputs, (op,))
             if op in last:
                 self.nodes.append(last[op])
         self.scanned = [
-            Node(op.op_type, op.domain, tuple(map(self._captured, body.op_inputs(op))), (), (op,))
+            Node(op.op_type, op.domain, tuple(map(self._captured, op.inputs)), (), (op,))
             for body in _scan_bodies(graph)
             for op in body.ops()
         ]
 
     def producer(self, value: Value) -> Node | None:
         """The node that makes a value; None for inputs, constants and values inside fused nodes."""
-        op = self.graph.producer(value)
+        op = value.producer
         node = self._of_op.get(op) if op is not None else None
         return node if node is not None and value in node.outputs else None
 
     def is_inner(self, value: Value) -> bool:
         """Whether a value is made, and only used, inside a fused node."""
-        op = self.graph.producer(value)
+        op = value.producer
         node = self._of_op.get(op) if op is not None else None
         return node is not None and value not in node.outputs
 
     def readers(self, value: Value) -> list[Node]:
         """The nodes that read a value, in order; one that reads it twice is there twice."""
-        return [self._of_op[use.op] for use in self.graph.uses(value) if use.op in self._of_op]
-
-    def is_output(self, value: Value) -> bool:
-        """Whether a value is an output of the model."""
-        return self.graph.is_output(value)
+        return [self._of_op[use.op] for use in value.uses if use.op in self._of_op]
 
     def parameters(self, node: Node) -> Iterator[Parameter]:
         """The constants in the parameter slots of a node."""
@@ -147,9 +141,9 @@ class NodeGraph:
     def _stored(self, value: Value, through_transpose: bool) -> tuple[Value, bool]:
         """The value behind Identity, and Transpose if asked, and whether there is a Transpose."""
         transposed = False
-        while (op := self.graph.producer(value)) is not None:
+        while (op := value.producer) is not None:
             passes = op.is_type("Identity") or (op.is_type("Transpose") and through_transpose)
-            source = self.graph.op_inputs(op)[0] if passes else None
+            source = op.inputs[0] if passes else None
             if source is None:
                 break
             transposed ^= op.is_type("Transpose")

@@ -132,7 +132,7 @@ def _continues(producer: Node) -> bool:
 
 def _is_read_once(nodes: NodeGraph, value: Value) -> bool:
     """Whether one op reads the tensor, be it twice, and nobody outside the model sees it."""
-    return len(set(nodes.readers(value))) == 1 and not nodes.is_output(value)
+    return len(set(nodes.readers(value))) == 1 and not value.is_output
 
 
 def _path(nodes: NodeGraph, value: Value | None, origin: Value) -> list[Value]:
@@ -182,7 +182,7 @@ def _is_clipped_only(drafts: Drafts, clip: Node, draft: Draft) -> bool:
     pending = drafts.holders(draft)
     seen = set(pending)
     for value in pending:
-        if nodes.is_output(value):
+        if value.is_output:
             return False
         for reader in nodes.readers(value):
             if reader is clip:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from qc.ir.facts.constants import initializer
 from qc.ir.facts.op_traits import bias_port, weight_port
-from qc.ir.graph import Graph, Op
+from qc.ir.graph import Op
 from qc.ir.rewriter import Rewriter
 
 from .affine import Affine, set_constant
@@ -14,21 +15,21 @@ from .products import become_gemm, matrix_of
 FORWARD = "fold into weight of the op behind"
 
 
-def reader_to_fold_into(graph: Graph, norm: Op) -> Op | None:
+def reader_to_fold_into(norm: Op) -> Op | None:
     """The only op that reads what a normalization makes, if that can take its scale and shift.
 
     That is a Conv of one group without padding, since padded zeros are not shifted, a Gemm, or a MatMul by a
     matrix. In front of a product the channels may be flattened.
     """
-    op = _only_reader(graph, norm)
-    if op is not None and _flattens(graph, op):
-        op = _only_reader(graph, op)
+    op = _only_reader(norm)
+    if op is not None and _flattens(op):
+        op = _only_reader(op)
         op = op if op is not None and op.is_type("Gemm", "MatMul") else None
     if op is None or not op.is_type("Conv", "Gemm", "MatMul"):
         return None
     if op.is_type("MatMul"):
-        return op if matrix_of(graph, op) is not None else None
-    if any(graph.constant(value) is None for value in graph.op_inputs(op)[1:] if value):
+        return op if matrix_of(op) is not None else None
+    if any(initializer(value) is None for value in op.inputs[1:] if value):
         return None
     if op.is_type("Gemm"):
         return op if not op.attribute("transA", 0) else None
@@ -36,17 +37,17 @@ def reader_to_fold_into(graph: Graph, norm: Op) -> Op | None:
     return op if op.attribute("group", 1) == 1 and not padded else None
 
 
-def _only_reader(graph: Graph, op: Op) -> Op | None:
+def _only_reader(op: Op) -> Op | None:
     """What alone reads the first result of an op, as data."""
-    use = graph.only_use(graph.op_outputs(op)[0])
+    use = op.only_use
     return use.op if use is not None and use.port == 0 else None
 
 
-def _flattens(graph: Graph, op: Op) -> bool:
+def _flattens(op: Op) -> bool:
     """Whether an op makes rows of samples: all numbers of one channel of a sample stay together."""
     if op.is_type("Flatten"):
         return bool(op.attribute("axis", 1) == 1)
-    read, made = graph.op_inputs(op)[0], graph.op_outputs(op)[0]
+    read, made = op.inputs[0], op.outputs[0]
     before, after = (value.type.shape if value is not None else None for value in (read, made))
     return (
         op.is_type("Reshape")
@@ -58,16 +59,16 @@ def _flattens(graph: Graph, op: Op) -> bool:
     )
 
 
-def folded_forward(graph: Graph, op: Op, affine: Affine) -> tuple[np.ndarray, np.ndarray] | None:
+def folded_forward(op: Op, affine: Affine) -> tuple[np.ndarray, np.ndarray] | None:
     """The weight and bias of ``op`` as they are for an input that is not scaled and shifted before.
 
     Returns:
         None if the number of channels does not fit. A bias of a Gemm is for ``beta = 1``.
     """
-    inputs = graph.op_inputs(op)
-    matrix = matrix_of(graph, op) if op.is_type("MatMul") else None
-    constant = graph.constant(matrix.value if matrix is not None else inputs[1])
-    given = graph.constant(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
+    inputs = op.inputs
+    matrix = matrix_of(op) if op.is_type("MatMul") else None
+    constant = initializer(matrix.value if matrix is not None else inputs[1])
+    given = initializer(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
     if constant is None:
         return None
     weight = constant.numpy()
@@ -88,19 +89,19 @@ def folded_forward(graph: Graph, op: Op, affine: Affine) -> tuple[np.ndarray, np
     return scaled, np.asarray(shift + bias).astype(weight.dtype)
 
 
-def fold_forward(rewriter: Rewriter, graph: Graph, norm: Op, affine: Affine) -> None:
+def fold_forward(rewriter: Rewriter, norm: Op, affine: Affine) -> None:
     """Folds a normalization into its reader where that is possible."""
-    op = reader_to_fold_into(graph, norm)
-    numbers = folded_forward(graph, op, affine) if op is not None else None
-    data, result = graph.op_inputs(norm)[0], graph.op_outputs(norm)[0]
+    op = reader_to_fold_into(norm)
+    numbers = folded_forward(op, affine) if op is not None else None
+    data, result = norm.inputs[0], norm.outputs[0]
     if op is None or numbers is None or data is None or result is None:
         return
     with rewriter.action(FORWARD, op):
         if op.is_type("MatMul"):
-            become_gemm(rewriter, graph, op)
+            become_gemm(rewriter, op)
         for port, array in zip((weight_port(op), bias_port(op)), numbers, strict=True):
             assert port is not None
-            set_constant(rewriter, graph, op, port, array)
+            set_constant(rewriter, op, port, array)
         if op.is_type("Gemm") and op.attribute("beta", 1.0) != 1.0:
             rewriter.set_attribute(op, "beta", 1.0)
         rewriter.replace_uses(result, data)

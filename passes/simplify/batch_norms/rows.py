@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Op, Value
 from qc.ir.rewriter import Rewriter
 
 from .affine import Affine, affine_of, constant_of, set_constant
@@ -23,57 +23,57 @@ class _Linear(NamedTuple):
     port: int = 0
 
 
-def fold_into_rows(rewriter: Rewriter, graph: Graph, norm: Op) -> None:
+def fold_into_rows(rewriter: Rewriter, norm: Op) -> None:
     """Folds a normalization of the columns of a product of any rank, where nothing else reads that."""
-    affine = affine_of(graph, norm) if norm.is_type("BatchNormalization") else None
+    affine = affine_of(norm) if norm.is_type("BatchNormalization") else None
     if affine is None:
         return
-    data, result = graph.op_inputs(norm)[0], graph.op_outputs(norm)[0]
-    if data is None or result is None or not graph.is_read_once(data):
+    data, result = norm.inputs[0], norm.outputs[0]
+    if data is None or result is None or not data.is_read_once:
         return
-    found = channels_of(graph, data)
-    linear = _linear_of(graph, found.made) if found is not None and found.axis == 1 else None
+    found = channels_of(data)
+    linear = _linear_of(found.made) if found is not None and found.axis == 1 else None
     if found is None or linear is None or affine.scale.shape != (linear.matrix.channels,):
         return
     with rewriter.action("fold into weight", linear.product):
-        _apply(rewriter, graph, linear, affine, found.made)
-        rewriter.replace_uses(result, graph.op_inputs(norm)[0] or data)
+        _apply(rewriter, linear, affine, found.made)
+        rewriter.replace_uses(result, norm.inputs[0] or data)
         rewriter.erase_op(norm)
 
 
-def _linear_of(graph: Graph, made: Value) -> _Linear | None:
-    op = graph.producer(made)
+def _linear_of(made: Value) -> _Linear | None:
+    op = made.producer
     if op is not None and op.is_type("MatMul"):
-        matrix = stored_matrix(graph, op)
+        matrix = stored_matrix(op)
         return _Linear(op, matrix) if matrix is not None else None
-    inputs = graph.op_inputs(op) if op is not None and op.is_type("Add") else []
+    inputs = op.inputs if op is not None and op.is_type("Add") else []
     for port, (bias, product) in enumerate(zip(inputs, reversed(inputs), strict=True)):
-        const = constant_of(graph, bias)
-        maker = graph.producer(product) if product is not None and graph.is_read_once(product) else None
+        const = constant_of(bias)
+        maker = product.producer if product is not None and product.is_read_once else None
         if const is None or maker is None or not maker.is_type("MatMul"):
             continue
-        matrix = stored_matrix(graph, maker)
+        matrix = stored_matrix(maker)
         if matrix is not None and const.shape == (matrix.channels,):
             return _Linear(maker, matrix, op, port)
     return None
 
 
-def _apply(rewriter: Rewriter, graph: Graph, linear: _Linear, affine: Affine, made: Value) -> None:
+def _apply(rewriter: Rewriter, linear: _Linear, affine: Affine, made: Value) -> None:
     """Scales the columns of the matrix and the bias, and adds the shift, by a new Add if there is no bias."""
     product, matrix, add, port = linear
-    read, stored = graph.op_inputs(product)[1], matrix.value.const
+    read, stored = product.inputs[1], matrix.value.const
     assert stored is not None
     weight = stored.numpy().T if matrix.transposed else stored.numpy()
     rewriter.set_input(product, 1, matrix.value)
     rewriter.erase_unread(read)
-    set_constant(rewriter, graph, product, 1, (weight * affine.scale).astype(weight.dtype))
-    given = constant_of(graph, graph.op_inputs(add)[port]) if add is not None else None
+    set_constant(rewriter, product, 1, (weight * affine.scale).astype(weight.dtype))
+    given = constant_of(add.inputs[port]) if add is not None else None
     before = given.numpy().astype(np.float64) if given is not None else 0.0
     bias = (before * affine.scale + affine.shift).astype(weight.dtype)
     if add is not None:
-        set_constant(rewriter, graph, add, port, bias)
+        set_constant(rewriter, add, port, bias)
         return
-    shifted = rewriter.add_value(graph, made.name, made.type)
+    shifted = rewriter.add_value(made.graph, made.name, made.type)
     rewriter.replace_uses(made, shifted)
     name = f"{product.name or product.op_type}.bias"
-    rewriter.add_op(graph, "Add", [made, rewriter.add_constant(graph, bias, name)], [shifted])
+    rewriter.add_op(made.graph, "Add", [made, rewriter.add_constant(made.graph, bias, name)], [shifted])

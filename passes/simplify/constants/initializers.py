@@ -13,13 +13,13 @@ def initializer_data(op: Op) -> TensorRef | None:
 
     The result of the graph stays what an op makes.
     """
-    result = op.graph.op_outputs(op)[0]
-    return constant_op_data(op) if result is not None and not op.graph.is_output(result) else None
+    result = op.outputs[0]
+    return constant_op_data(op) if result is not None and not result.is_output else None
 
 
 def make_initializer(rewriter: Rewriter, op: Op, data: TensorRef) -> Value:
     """Puts an initializer in the place of an op with one result."""
-    (result,) = (value for value in op.graph.op_outputs(op) if value is not None)
+    (result,) = (value for value in op.outputs if value is not None)
     const = rewriter.add_constant(op.graph, data, result.name)
     rewriter.replace_uses(result, const)
     rewriter.swap_names(result, const)

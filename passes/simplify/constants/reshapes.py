@@ -15,9 +15,9 @@ def shape_without_computed(op: Op) -> np.ndarray | None:
 
     None if none is, or several, or if another one is 0 or -1 already.
     """
-    shape = op.graph.op_inputs(op)[1] if op.is_type("Reshape") and op.num_inputs == 2 else None
-    concat = op.graph.producer(shape) if shape is not None else None
-    parts = [value for value in op.graph.op_inputs(concat) if value] if concat is not None else []
+    shape = op.inputs[1] if op.is_type("Reshape") and op.num_inputs == 2 else None
+    concat = shape.producer if shape is not None else None
+    parts = [value for value in concat.inputs if value] if concat is not None else []
     if concat is None or not concat.is_type("Concat"):
         return None
     computed = [value for value in parts if fixed_constant(value) is None]

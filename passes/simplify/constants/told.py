@@ -27,7 +27,7 @@ def told_of_shape(op: Op) -> np.ndarray | None:
 
     With a free batch, as most models have, a Gather or Slice of a Shape often tells of other lengths alone.
     """
-    result, told = op.graph.op_outputs(op)[0], _size(op) if op.is_type("Size") else _lengths(op)
+    result, told = op.outputs[0], _size(op) if op.is_type("Size") else _lengths(op)
     if result is None or told is None:
         return None
     kind = result.type.elem_type
@@ -45,9 +45,9 @@ def told_axes(op: Op) -> tuple[Value, np.ndarray] | None:
         if len(steps) == _MOST_STEPS or (told.is_type("Cast") and told.attribute("to") not in _EXACT):
             return None
         steps.append(told)
-        read = told.graph.op_inputs(told)[0]
-        told = told.graph.producer(read) if read is not None else None
-    data = told.graph.op_inputs(told)[0] if told is not None and told.is_type("Shape") else None
+        read = told.inputs[0]
+        told = read.producer if read is not None else None
+    data = told.inputs[0] if told is not None and told.is_type("Shape") else None
     if told is None or data is None or data.original.type.shape is None:
         return None
     first, last = (told.attributes[name].i if name in told.attributes else None for name in ("start", "end"))
@@ -70,7 +70,7 @@ def _lengths(op: Op) -> np.ndarray | None:
 
 
 def _size(op: Op) -> np.ndarray | None:
-    (data,) = op.graph.op_inputs(op)
+    (data,) = op.inputs
     known = data.original.type.shape if data is not None else None
     shape = _fixed_shape(data, np.arange(len(known))) if data is not None and known is not None else None
     return np.array(prod(shape.tolist()), np.int64) if shape is not None else None
@@ -87,7 +87,7 @@ def _fixed_shape(data: Value, axes: np.ndarray) -> np.ndarray | None:
 
 def _places(op: Op, count: int) -> np.ndarray | None:
     """The places that a Gather or Slice takes of a vector; None if data decides about them."""
-    inputs, places = op.graph.op_inputs(op), np.arange(count)
+    inputs, places = op.inputs, np.arange(count)
     if op.is_type("Gather"):
         data = fixed_constant(inputs[1])
         taken = data.numpy() if data is not None else None

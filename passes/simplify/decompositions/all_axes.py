@@ -17,8 +17,8 @@ from .builder import Builder, Writer, result_shape
 
 def pad(op: Op) -> Writer | None:
     """A Pad by lengths that are known."""
-    data, _, number, axes, *_ = (*op.graph.op_inputs(op), None, None, None)
-    pads, mode = attribute_of(op, "pads", op.graph.op_inputs(op)), op.attribute("mode", "constant")
+    data, _, number, axes, *_ = (*op.inputs, None, None, None)
+    pads, mode = attribute_of(op, "pads", op.inputs), op.attribute("mode", "constant")
     if axes is None or data is None or not isinstance(pads, tuple):
         return None
     filling = [number] if number is not None else []
@@ -32,8 +32,8 @@ def pad(op: Op) -> Writer | None:
 
 def resize(op: Op) -> Writer | None:
     """A Resize by scales that are known, or to lengths, where those of the other axes are."""
-    data, _, scales, sizes, *_ = (*op.graph.op_inputs(op), None, None, None)
-    axes = attribute_of(op, "axes", op.graph.op_inputs(op))
+    data, _, scales, sizes, *_ = (*op.inputs, None, None, None)
+    axes = attribute_of(op, "axes", op.inputs)
     shape = data.type.shape if data is not None else None
     attributes = {name: op.attribute(name) for name in op.attributes if name != "axes"}
     needs_all = attributes.pop("keep_aspect_ratio_policy", "stretch") != "stretch"

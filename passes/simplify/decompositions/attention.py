@@ -26,10 +26,10 @@ def attention(op: Op) -> Writer | None:
     results with it. One with scores as a result, with counts of places, or with a window of places, as a
     causal one has, whose lengths are free is not known.
     """
-    read, made = [*op.graph.op_inputs(op), *[None] * 7][:7], op.graph.op_outputs(op)
+    read, made = [*op.inputs, *[None] * 7][:7], op.outputs
     q, k, v, mask, *cache, counted = read
     precision = op.attribute("softmax_precision", TensorProto.FLOAT)
-    has_scores = any(value is not None and op.graph.is_read(value) for value in made[3:])
+    has_scores = any(value is not None and value.is_read for value in made[3:])
     has_more = counted is not None or has_scores or None in cache != [None, None]
     if q is None or k is None or v is None or has_more or precision != TensorProto.FLOAT:
         return None

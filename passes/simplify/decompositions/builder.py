@@ -26,7 +26,7 @@ class Builder:
     def __init__(self, rewriter: Rewriter, op: Op) -> None:
         self._rewriter, self._graph = rewriter, op.graph
         self._constants: list[Value] = []
-        result = next(value for value in op.graph.op_outputs(op) if value is not None)
+        result = next(value for value in op.outputs if value is not None)
         self._name, self._elem_type = result.name, result.type.elem_type
 
     @property
@@ -60,7 +60,7 @@ class Builder:
 
     def same(self, op: Op, *inputs: Value | None) -> Value:
         """The first result of an op as another one, of other inputs."""
-        result = op.graph.op_outputs(op)[0]
+        result = op.outputs[0]
         assert result is not None, "somebody reads what is to be replaced"
         return self.op(
             op.op_type,
@@ -177,7 +177,7 @@ Writer = Callable[[Builder], list[Value | None]]  # adds ops; what takes the pla
 def put_in_place(rewriter: Rewriter, old: Value, new: Value) -> None:
     """Lets all read ``new`` instead of ``old``, by its name; a copy of what has a name of its own to keep."""
     name, graph = old.name, old.graph
-    if graph.is_input(new) or new.captured is not None:
+    if new.is_input or new.captured is not None:
         copy = rewriter.add_value(graph, name, old.type)
         rewriter.add_op(graph, "Identity", [new], [copy])
         new = copy
@@ -196,5 +196,5 @@ def lengths_of(value: Value | None) -> Lengths | None:
 
 def result_shape(op: Op) -> Shape | None:
     """The shape of the first result of an op; None if it is not known."""
-    result = op.graph.op_outputs(op)[0]
+    result = op.outputs[0]
     return result.type.shape if result is not None else None

@@ -44,9 +44,9 @@ class _Dilated(NamedTuple):
 
 
 def _found(op: Op) -> _Dilated | None:
-    data, weight = op.graph.op_inputs(op)[:2]
+    data, weight = op.inputs[:2]
     stored = fixed_constant(weight)
-    lengths, wanted = lengths_of(data), lengths_of(op.graph.op_outputs(op)[0])
+    lengths, wanted = lengths_of(data), lengths_of(op.outputs[0])
     if data is None or stored is None or lengths is None or wanted is None or len(lengths) != _ALONG_ONE_AXIS:
         return None
     strides, padding = set(op.attribute("strides", (1,))), op.attribute("auto_pad", "NOTSET")
@@ -66,7 +66,7 @@ def _write(build: Builder, op: Op, found: _Dilated) -> Value:
         "Conv",
         build.reshape(padded, (samples, channels, rows, step)),
         build.constant(found.taps[..., None], "weight"),
-        *op.graph.op_inputs(op)[2:],
+        *op.inputs[2:],
         shape=(samples, len(found.taps), made_rows, step),
         group=op.attribute("group", 1),
         kernel_shape=[found.taps.shape[2], 1],

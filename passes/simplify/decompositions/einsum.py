@@ -29,7 +29,7 @@ def einsum(op: Op) -> Writer | None:
     one matrix and those of the first alone stay apart, as in the projections of Keras' attention. One of a
     single tensor, which puts pixels from patches together, is a Transpose if it sums nothing.
     """
-    equation, read = str(op.attribute("equation", "")).replace(" ", ""), op.graph.op_inputs(op)
+    equation, read = str(op.attribute("equation", "")).replace(" ", ""), op.inputs
     order = _ORDER.fullmatch(equation)
     if order is not None and len(read) == 1:
         return _in_order(read[0], *order.groups())

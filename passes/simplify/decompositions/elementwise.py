@@ -20,7 +20,7 @@ _ROOTS = {0.5: "Sqrt", -1.0: "Reciprocal"}
 
 def prelu(op: Op) -> Writer | None:
     """The larger of the data and its product with slopes, none of which is above 1."""
-    (data, slope), shape = op.graph.op_inputs(op), result_shape(op)
+    (data, slope), shape = op.inputs, result_shape(op)
     slopes = fixed_constant(slope)
     if data is None or slopes is None or not np.all(slopes.numpy() <= 1):
         return None
@@ -42,7 +42,7 @@ def leaky_relu(op: Op) -> Writer | None:
 
 def clip(op: Op) -> Writer | None:
     """The larger one of data and a limit, and the smaller one of that and the other, if one is data."""
-    limits = zip(("Max", "Min"), op.graph.op_inputs(op)[1:], (-np.inf, np.inf), strict=False)
+    limits = zip(("Max", "Min"), op.inputs[1:], (-np.inf, np.inf), strict=False)
     given = {
         name: limit for name, limit, end in limits if limit is not None and not _is_beyond(op, limit, end)
     }
@@ -121,7 +121,7 @@ def celu(op: Op) -> Writer | None:
 def power(op: Op) -> Writer | None:
     """A product of the data with itself, a root or a reciprocal, by the exponent."""
     data, shape = _data(op), result_shape(op)
-    given = op.graph.op_inputs(op)[1]
+    given = op.inputs[1]
     exponent = fixed_constant(given)
     if exponent is None or exponent.numpy().size != 1 or shape != data.type.shape:
         return None
@@ -135,7 +135,7 @@ def power(op: Op) -> Writer | None:
 
 def euclidean(op: Op) -> Writer | None:
     """The root of the mean of squares, by that of their number."""
-    read, shape = op.graph.op_inputs(op), result_shape(op)
+    read, shape = op.inputs, result_shape(op)
     data, axes = _data(op), attribute_of(op, "axes", read)
     lengths = data.type.shape
     if not isinstance(axes, tuple) or not axes or lengths is None:
@@ -156,7 +156,7 @@ def euclidean(op: Op) -> Writer | None:
 
 def total(op: Op) -> Writer | None:
     """A chain of additions of data of one shape."""
-    data, shape = [value for value in op.graph.op_inputs(op) if value is not None], result_shape(op)
+    data, shape = [value for value in op.inputs if value is not None], result_shape(op)
     if len(data) < 2 or any(value.type.shape != shape for value in data):
         return None
     return lambda build: [reduce(lambda left, right: build.op("Add", left, right, shape=shape), data)]
@@ -196,10 +196,10 @@ def scaler(op: Op) -> Writer | None:
 
 def product(op: Op) -> Writer | None:
     """Each number of columns by each of rows, where a product of matrices adds nothing up; else turned."""
-    left, right = op.graph.op_inputs(op)
+    left, right = op.inputs
     shapes = [value.type.shape or () for value in (left, right) if value is not None]
     if all(len(shape) >= 2 for shape in shapes) and shapes[0][-1] == 1 == shapes[1][-2]:
-        wanted = lengths_of(op.graph.op_outputs(op)[0])
+        wanted = lengths_of(op.outputs[0])
         outer = columns_by_rows(left, right, wanted) if wanted is not None else None
         return outer or (lambda build: [build.op("Mul", left, right, shape=result_shape(op))])
     return turned_product(op)
@@ -207,7 +207,7 @@ def product(op: Op) -> Writer | None:
 
 def turned_product(op: Op) -> Writer | None:
     """A constant in front of data is multiplied behind it, all three matrices turned: weights are there."""
-    left, right = op.graph.op_inputs(op)
+    left, right = op.inputs
     factor, made = fixed_constant(left), result_shape(op)
     shape = right.type.shape if right is not None else None
     if factor is None or len(factor.shape) < 2 or shape is None or len(shape) < 2:
@@ -232,6 +232,6 @@ def _turned(shape: Shape) -> Shape:
 
 
 def _data(op: Op) -> Value:
-    data = op.graph.op_inputs(op)[0]
+    data = op.inputs[0]
     assert data is not None
     return data

@@ -22,8 +22,8 @@ def factors(op: Op) -> Writer | None:
     InstanceNormalization of some shapes its product by a constant that stands second is 0. A SiLU of a low
     picture, or in front of a normalization of rows, is computed on one of a single row.
     """
-    left, right = op.graph.op_inputs(op)
-    wanted = lengths_of(op.graph.op_outputs(op)[0])
+    left, right = op.inputs
+    wanted = lengths_of(op.outputs[0])
     if left is None or right is None or wanted is None:
         return None
     outer = columns_by_rows(left, right, wanted)
@@ -55,8 +55,8 @@ def _silu(data: Value, gate: Value, shape: tuple[int, ...]) -> Writer | None:
     computes other numbers altogether in 16 bits, if a convolution or a pool reads the result; and of any
     picture of several rows, if a LayerNormalization or RMSNormalization does.
     """
-    sigmoid = gate.graph.producer(gate)
-    if sigmoid is None or not sigmoid.is_type("Sigmoid") or gate.graph.op_inputs(sigmoid)[0] is not data:
+    sigmoid = gate.producer
+    if sigmoid is None or not sigmoid.is_type("Sigmoid") or sigmoid.inputs[0] is not data:
         return None
     if len(shape) != 4 or shape[2] == 1:
         return None
@@ -74,9 +74,9 @@ def _silu(data: Value, gate: Value, shape: tuple[int, ...]) -> Writer | None:
 
 def _is_normalized_next(gate: Value) -> bool:
     """Whether a LayerNormalization or RMSNormalization reads the product by a gate."""
-    multiplied = [use.op for use in gate.graph.uses(gate) if use.op.is_type("Mul")]
-    products = [result for op in multiplied for result in gate.graph.op_outputs(op)]
-    readers = [use.op for value in products if value is not None for use in gate.graph.uses(value)]
+    multiplied = [use.op for use in gate.uses if use.op.is_type("Mul")]
+    products = [result for op in multiplied for result in op.outputs]
+    readers = [use.op for value in products if value is not None for use in value.uses]
     return any(op.is_type("LayerNormalization", "RMSNormalization") for op in readers)
 
 
@@ -84,14 +84,12 @@ def _is_reshaped_in_place(data: Value) -> bool:
     """Whether numbers are where a Reshape put them, for all that was done with them since."""
     pending, known = [data], {data}
     for value in pending:
-        maker = value.graph.producer(value)
+        maker = value.producer
         if maker is None:
             continue
         if maker.is_type("Reshape"):
             return True
-        read = [
-            one for one in value.graph.op_inputs(maker) if one is not None and fixed_constant(one) is None
-        ]
+        read = [one for one in maker.inputs if one is not None and fixed_constant(one) is None]
         if maker.is_type("Concat") or (len(read) == 1 and maker.is_type(*_IN_PLACE)):
             fresh = [one for one in read if one not in known]
             known.update(fresh)
@@ -115,14 +113,14 @@ def _is_outer(left: Value, right: Value, wanted: tuple[int, ...]) -> bool:
 
 
 def _is_reshaped(data: Value) -> bool:
-    producer = data.graph.producer(data)
+    producer = data.producer
     return producer is not None and producer.is_type(*_RESHAPED)
 
 
 def _is_normalized(data: Value) -> bool:
     """Whether an InstanceNormalization made it, in another shape maybe."""
-    maker = data.graph.producer(data)
+    maker = data.producer
     while maker is not None and maker.is_type(*_RESHAPED):
-        (source, *_) = maker.graph.op_inputs(maker)
-        maker = source.graph.producer(source) if source is not None else None
+        (source, *_) = maker.inputs
+        maker = source.producer if source is not None else None
     return maker is not None and maker.is_type("InstanceNormalization")

@@ -15,7 +15,7 @@ _LONGEST = 2048  # of a DFT, whose matrix has the square of that
 
 def short_time(op: Op) -> Writer | None:
     """A STFT of real data as a Conv, whose window moves by the step between frames, where both are known."""
-    signal, *given = (*op.graph.op_inputs(op), None, None)[:4]
+    signal, *given = (*op.inputs, None, None)[:4]
     lengths = lengths_of(signal)
     step, window, length = (None if value is None else fixed_constant(value) for value in given)
     is_unknown = any(value is not None and fixed_constant(value) is None for value in given)
@@ -48,7 +48,7 @@ def short_time(op: Op) -> Writer | None:
 
 def transform(op: Op) -> Writer | None:
     """A DFT of a known length along a known axis as a MatMul."""
-    read = op.graph.op_inputs(op)
+    read = op.inputs
     signal, lengths, given = read[0], lengths_of(read[0]), read[1] if len(read) > 1 else None
     axis, length = attribute_of(op, "axis", read), fixed_constant(given)
     if signal is None or lengths is None or not isinstance(axis, int) or (given and length is None):

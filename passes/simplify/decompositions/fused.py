@@ -32,7 +32,7 @@ def conv(op: Op) -> Writer | None:
     activation = str(op.attribute("activation", ""))
     if activation not in _PARAMETERS:
         return None
-    data, weight, bias, summand = [*op.graph.op_inputs(op), None, None][:4]
+    data, weight, bias, summand = [*op.inputs, None, None][:4]
     names = [name for name in op.attributes if not name.startswith("activation")]
 
     def write(build: Builder) -> list[Value | None]:
@@ -64,7 +64,7 @@ def matmul(op: Op) -> Writer | None:
 
     Where batches are transposed, they lie between the two axes of a matrix.
     """
-    orders = [_order(op, value, side) for value, side in zip(op.graph.op_inputs(op), "AB", strict=True)]
+    orders = [_order(op, value, side) for value, side in zip(op.inputs, "AB", strict=True)]
     if None in orders:
         return None
     alpha = np.array(op.attribute("alpha", 1.0), np.float32)
@@ -81,7 +81,7 @@ def matmul(op: Op) -> Writer | None:
 
 def quick_gelu(op: Op) -> Writer:
     """``x * sigmoid(alpha * x)``."""
-    (data,) = op.graph.op_inputs(op)
+    (data,) = op.inputs
     assert data is not None
     alpha, shape = np.array(op.attribute("alpha", 1.702), np.float32), data.type.shape
 
@@ -105,7 +105,7 @@ def fast_gelu(op: Op) -> Writer | None:
 
 
 def _of_biased(op: Op, function: Callable[[Builder, Value], Value]) -> Writer | None:
-    data, bias = [*op.graph.op_inputs(op), None][:2]
+    data, bias = [*op.inputs, None][:2]
     if data is None:
         return None
 

@@ -84,7 +84,7 @@ def multi_head_attention(op: Op) -> Writer | None:
 
 def _inputs(op: Op) -> list[Value | None]:
     """All that the ops may read; None for what one does not."""
-    read = op.graph.op_inputs(op)
+    read = op.inputs
     return [*read, *[None] * (_ALL_INPUTS - len(read))]
 
 
@@ -92,7 +92,7 @@ def _is_known(op: Op, data: Value, mask: Value | None) -> bool:
     """Whether heads, results and the mask are of a kind that is known."""
     if op.graph.model.opset < _RANGE or not op.attribute("num_heads", 0):
         return False
-    if any(value is not None and op.graph.is_read(value) for value in op.graph.op_outputs(op)[1:]):
+    if any(value is not None and value.is_read for value in op.outputs[1:]):
         return False
     if mask is None:
         return True
@@ -111,7 +111,7 @@ def _have_one_length(q: Value, k: Value) -> bool:
 
 def _with_rest(op: Op, result: Value) -> list[Value | None]:
     """A result, and nothing for the others, which are not read."""
-    return [result, *[None] * (len(op.graph.op_outputs(op)) - 1)]
+    return [result, *[None] * (len(op.outputs) - 1)]
 
 
 def _of_heads(build: Builder, op: Op, parts: list[Value], mask: Value | None, added: Value | None) -> Value:

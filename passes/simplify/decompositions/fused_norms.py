@@ -30,8 +30,8 @@ def skip_rms_norm(op: Op) -> Writer | None:
 def rms_norm(op: Op) -> Writer | None:
     """The one without a sum, which ONNX Runtime has in ONNX's domain, ``SimplifiedLayerNormalization``."""
     data, scale = _inputs(op, 2)
-    _, *rest = op.graph.op_outputs(op)
-    if data is None or scale is None or any(value is not None and op.graph.is_read(value) for value in rest):
+    _, *rest = op.outputs
+    if data is None or scale is None or any(value is not None and value.is_read for value in rest):
         return None
     if op.attribute("axis", -1) not in (-1, len(data.type.shape or ()) - 1):
         return None
@@ -48,9 +48,9 @@ def embedding(op: Op) -> Writer | None:
     The number of words that a mask shows is a result, too.
     """
     words, segments, of_words, of_places, of_segments, scale, shift, mask, places = _inputs(op, 9)
-    results = [*op.graph.op_outputs(op), None, None][:3]
+    results = [*op.outputs, None, None][:3]
     shape, rows = words.type.shape if words else None, of_words.type.shape if of_words else None
-    counts = results[1] is not None and op.graph.is_read(results[1])
+    counts = results[1] is not None and results[1].is_read
     if (
         words is None
         or of_words is None
@@ -72,22 +72,22 @@ def embedding(op: Op) -> Writer | None:
                 total = build.op("Add", total, looked_up, shape=made)
         count = _sum_of_rows(build, mask, shape[0]) if counts and mask is not None else None
         normal = _normalized(build, op, total, scale, shift)
-        return [normal, count, total][: len(op.graph.op_outputs(op))]
+        return [normal, count, total][: len(op.outputs)]
 
     return write
 
 
 def _inputs(op: Op, count: int) -> list[Value | None]:
-    return [*op.graph.op_inputs(op), *[None] * count][:count]
+    return [*op.inputs, *[None] * count][:count]
 
 
 def _of_sum(op: Op, addends: list[Value | None], scale: Value | None, shift: Value | None) -> Writer | None:
     """The normalization of a sum, which may be read itself; mean and deviation may not."""
     data, skip, bias = addends
-    results = op.graph.op_outputs(op)
+    results = op.outputs
     if data is None or skip is None or scale is None:
         return None
-    if any(value is not None and op.graph.is_read(value) for value in results[1:3]):
+    if any(value is not None and value.is_read for value in results[1:3]):
         return None
 
     def write(build: Builder) -> list[Value | None]:

@@ -50,14 +50,14 @@ class Gemm:
     @property
     def multiplies_data(self) -> bool:
         """Whether the weight is computed."""
-        return fixed_constant(self.op.graph.op_inputs(self.op)[1]) is None
+        return fixed_constant(self.op.inputs[1]) is None
 
     def write(self, build: Builder, is_matmul: bool = False) -> Value:
         """The plain Gemm, with a product by ``alpha`` and an Add behind it where these are not constants.
 
         A MatMul in its place, which transposes nothing, has the bias behind it.
         """
-        data, weight = self.op.graph.op_inputs(self.op)[:2]
+        data, weight = self.op.inputs[:2]
         shape, alpha, constant = self._shape, self._factor("alpha"), fixed_constant(weight)
         if constant is not None and alpha != 1:
             weight = build.constant(constant.numpy() * alpha, "weight")
@@ -87,12 +87,12 @@ class Gemm:
 
     @property
     def _reads_addend(self) -> bool:
-        return any(value is not None for value in self.op.graph.op_inputs(self.op)[2:])
+        return any(value is not None for value in self.op.inputs[2:])
 
     @property
     def _addend(self) -> Value | None:
         """What is added, if it is anything."""
-        return self.op.graph.op_inputs(self.op)[2] if self._reads_addend and self._factor("beta") else None
+        return self.op.inputs[2] if self._reads_addend and self._factor("beta") else None
 
     @property
     def _bias(self) -> np.ndarray | None:

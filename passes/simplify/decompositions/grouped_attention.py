@@ -27,12 +27,12 @@ def group_query_attention(op: Op) -> Writer | None:
     One for several sequences, of lengths that are not known, with a sink, or with codes in its cache is not
     known.
     """
-    read = [*op.graph.op_inputs(op), *[None] * _INPUTS]
-    made, (q, k, v, past_k, past_v, ends, total, cos, sin, *_) = op.graph.op_outputs(op), read
+    read = [*op.inputs, *[None] * _INPUTS]
+    made, (q, k, v, past_k, past_v, ends, total, cos, sin, *_) = op.outputs, read
     is_other = any(value is not None for value in (read[9], *read[11:])) or any(
         op.attribute(name, 0) not in (0, b"NONE", "NONE") for name in _OTHERWISE
     )
-    has_scores = any(value is not None and op.graph.is_read(value) for value in made[3:])
+    has_scores = any(value is not None and value.is_read for value in made[3:])
     sizes = _Sizes.of(op, q, k, v, past_k, total)
     if (
         is_other

@@ -31,7 +31,7 @@ def _interpolated(op: Op) -> Writer | None:
     The HTP takes the ratio of lengths for the scale, which is another one where a length is no whole number,
     and has neither ``antialias`` nor ``exclude_outside``, coefficients of its own, or symmetric halves.
     """
-    data, wanted = op.graph.op_inputs(op)[0], lengths_of(op.graph.op_outputs(op)[0])
+    data, wanted = op.inputs[0], lengths_of(op.outputs[0])
     lengths = lengths_of(data)
     if data is None or lengths is None or wanted is None:
         return None

@@ -19,7 +19,7 @@ Groups = Sequence[Sequence[int]]  # the axes that become one, of each dimension 
 
 def elementwise(op: Op, rank: int) -> Writer | None:
     """An op on numbers of several tensors, of which each has an axis, or one number for all along it."""
-    given, wanted = op.graph.op_inputs(op), lengths_of(op.graph.op_outputs(op)[0])
+    given, wanted = op.inputs, lengths_of(op.outputs[0])
     shapes = [lengths_of(value) for value in given]
     if wanted is None or None in shapes or len(wanted) <= rank:
         return None
@@ -41,7 +41,7 @@ def elementwise(op: Op, rank: int) -> Writer | None:
 
 def sliced(op: Op, rank: int) -> Writer | None:
     """A Slice, with the axes that it leaves whole side by side as one."""
-    data, starts, ends, given, steps = (*op.graph.op_inputs(op), None, None)[:5]
+    data, starts, ends, given, steps = (*op.inputs, None, None)[:5]
     axes, lengths = fixed_constant(given), lengths_of(data)
     if axes is None or lengths is None:
         return None
@@ -56,8 +56,8 @@ def sliced(op: Op, rank: int) -> Writer | None:
 
 def concatenated(op: Op, rank: int) -> Writer | None:
     """A Concat, with all axes before its own as one, and all behind it."""
-    wanted = lengths_of(op.graph.op_outputs(op)[0])
-    shapes = [lengths_of(value) for value in op.graph.op_inputs(op)]
+    wanted = lengths_of(op.outputs[0])
+    shapes = [lengths_of(value) for value in op.inputs]
     if wanted is None or None in shapes or rank < 3:
         return None
     axis = op.attribute("axis", 0) % len(wanted)
@@ -66,7 +66,7 @@ def concatenated(op: Op, rank: int) -> Writer | None:
     def write(build: Builder) -> list[Value | None]:
         read = [
             _reshaped(build, value, _shape(shape, groups))
-            for value, shape in zip(op.graph.op_inputs(op), shapes, strict=True)
+            for value, shape in zip(op.inputs, shapes, strict=True)
             if value is not None and shape is not None
         ]
         made = build.op("Concat", *read, shape=_shape(wanted, groups), axis=_place(groups, axis))
@@ -77,13 +77,13 @@ def concatenated(op: Op, rank: int) -> Writer | None:
 
 def reduced(op: Op, rank: int) -> Writer | None:
     """A sum, mean or the like, with the axes along which it is taken, and those that stay, as one each."""
-    data, *_ = read = op.graph.op_inputs(op)
+    data, *_ = read = op.inputs
     lengths, axes = lengths_of(data), attribute_of(op, "axes", read)
     if lengths is None or not isinstance(axes, tuple) or not axes:
         return None
     taken = {axis % len(lengths) for axis in axes}
     groups = _groups([axis in taken for axis in range(len(lengths))], lengths)
-    wanted = lengths_of(op.graph.op_outputs(op)[0])
+    wanted = lengths_of(op.outputs[0])
     if data is None or wanted is None or len(groups) > rank:
         return None
     along = [place for place, group in enumerate(groups) if group[0] in taken]
@@ -98,7 +98,7 @@ def reduced(op: Op, rank: int) -> Writer | None:
 
 def repeated(op: Op, rank: int) -> Writer | None:
     """An Expand or a Tile, with the axes along which it makes no copies side by side as one."""
-    data, wanted = op.graph.op_inputs(op)[0], lengths_of(op.graph.op_outputs(op)[0])
+    data, wanted = op.inputs[0], lengths_of(op.outputs[0])
     lengths = lengths_of(data)
     if data is None or lengths is None or wanted is None:
         return None
@@ -122,7 +122,7 @@ def _around(
     op: Op, rank: int, kept: Sequence[int], write: Callable[[Builder, Value, Groups, Lengths], Value]
 ) -> Writer | None:
     """An op whose result has as many axes as its data, of which some stay apart."""
-    data, wanted = op.graph.op_inputs(op)[0], lengths_of(op.graph.op_outputs(op)[0])
+    data, wanted = op.inputs[0], lengths_of(op.outputs[0])
     lengths = lengths_of(data)
     if data is None or lengths is None or wanted is None:
         return None

@@ -39,13 +39,13 @@ def gather_elements(op: Op) -> Writer | None:
 
 
 def _gathered_rows(op: Op) -> Writer | None:
-    (data, places), wanted = op.graph.op_inputs(op), lengths_of(op.graph.op_outputs(op)[0])
+    (data, places), wanted = op.inputs, lengths_of(op.outputs[0])
     lengths, rank = lengths_of(data), len(wanted or ())
     if data is None or places is None or lengths is None or wanted is None:
         return None
     axis = op.attribute("axis", 0) % rank
-    maker = op.graph.producer(places)
-    row = op.graph.op_inputs(maker)[0] if maker is not None and maker.is_type("Expand", "Tile") else places
+    maker = places.producer
+    row = maker.inputs[0] if maker is not None and maker.is_type("Expand", "Tile") else places
     others = lengths[:axis] + lengths[axis + 1 :]
     if row is None or lengths_of(row) is None or prod(lengths_of(row) or ()) != wanted[axis]:
         return None
@@ -66,7 +66,7 @@ def gather_nd(op: Op) -> Writer | None:
 
     Where all there is is taken in its order, as masks of attention are, it is a Reshape.
     """
-    (data, places), wanted = op.graph.op_inputs(op), lengths_of(op.graph.op_outputs(op)[0])
+    (data, places), wanted = op.inputs, lengths_of(op.outputs[0])
     lengths, shape = lengths_of(data), lengths_of(places)
     if data is None or places is None or not lengths or not shape or wanted is None:
         return None
@@ -87,9 +87,9 @@ def gather_nd(op: Op) -> Writer | None:
 
 def split(op: Op) -> Writer | None:
     """Slices of a row: one that a product makes is split into wrong numbers by the HTP."""
-    data = op.graph.op_inputs(op)[0]
+    data = op.inputs[0]
     lengths = lengths_of(data)
-    parts = [lengths_of(value) for value in op.graph.op_outputs(op)]
+    parts = [lengths_of(value) for value in op.outputs]
     if data is None or lengths is None or None in parts or op.graph.model.opset < SLICES_BY_INPUT:
         return None
     axis = op.attribute("axis", 0) % len(lengths)
@@ -100,8 +100,8 @@ def split(op: Op) -> Writer | None:
 
 def pad(op: Op) -> Writer | None:
     """Constants around what is no float, as a mask of words, by a Concat along each axis."""
-    data, _, number, *_ = (*op.graph.op_inputs(op), None, None)
-    pads, lengths = attribute_of(op, "pads", op.graph.op_inputs(op)), lengths_of(data)
+    data, _, number, *_ = (*op.inputs, None, None)
+    pads, lengths = attribute_of(op, "pads", op.inputs), lengths_of(data)
     filling, is_constant = fixed_constant(number), op.attribute("mode", "constant") == "constant"
     if data is None or data.is_float or lengths is None or not is_constant or (number and not filling):
         return None
@@ -131,7 +131,7 @@ def triangle(op: Op) -> Writer | None:
 
     A product by a mask would make other numbers of infinities beyond the diagonal.
     """
-    data, given = (*op.graph.op_inputs(op), None)[:2]
+    data, given = (*op.inputs, None)[:2]
     shape = data.type.shape if data is not None else None
     rows, columns = shape[-2:] if shape is not None and len(shape) > 1 else (None, None)
     diagonal = fixed_constant(given) if given is not None else None
@@ -152,7 +152,7 @@ def triangle(op: Op) -> Writer | None:
 
 def reverse_sequence(op: Op) -> Writer | None:
     """A Gather of the places in the other order, where all sequences have the same constant length."""
-    data, given = op.graph.op_inputs(op)
+    data, given = op.inputs
     lengths, asked = lengths_of(data), fixed_constant(given)
     ends = set(asked.numpy().tolist()) if asked is not None else set()
     if data is None or lengths is None or len(ends) != 1:
@@ -170,7 +170,7 @@ def transpose_in(op: Op, rank: int) -> Writer | None:
 
     Of more, one dimension after the other goes to its place, in a Transpose of four.
     """
-    data, result = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)[0]
+    data, result = op.inputs[0], op.outputs[0]
     lengths, wanted = lengths_of(data), lengths_of(result)
     if data is None or lengths is None or wanted is None:
         return None
@@ -216,9 +216,9 @@ def merged(lengths: Lengths, order: Lengths) -> tuple[Lengths, Lengths]:
 
 def split_in_three(op: Op) -> Writer | None:
     """A Split with all dimensions before its axis as one, and all behind it; Slices, where parts differ."""
-    data = op.graph.op_inputs(op)[0]
+    data = op.inputs[0]
     lengths, axis = lengths_of(data), op.attribute("axis", 0)
-    results = [lengths_of(value) for value in op.graph.op_outputs(op) if value is not None]
+    results = [lengths_of(value) for value in op.outputs if value is not None]
     if data is None or lengths is None or None in results or len(results) < op.num_outputs:
         return None
     wanted = [shape for shape in results if shape is not None]
@@ -229,7 +229,7 @@ def split_in_three(op: Op) -> Writer | None:
     def write(build: Builder) -> list[Value | None]:
         rows = build.reshape(data, _in_three(lengths, axis))
         parts = build.split(rows, len(along), 1) if len(set(along)) == 1 else build.slices(rows, along, 1)
-        is_read = [value is not None and op.graph.is_read(value) for value in op.graph.op_outputs(op)]
+        is_read = [value is not None and value.is_read for value in op.outputs]
         return [
             build.reshape(part, shape) if read else None
             for part, shape, read in zip(parts, wanted, is_read, strict=True)
@@ -256,7 +256,7 @@ def gather_in_three(op: Op) -> Writer | None:
 
 def reshaped(op: Op) -> Writer | None:
     """A Reshape: by itself it leaves all numbers where they are."""
-    data, wanted = op.graph.op_inputs(op)[0], lengths_of(op.graph.op_outputs(op)[0])
+    data, wanted = op.inputs[0], lengths_of(op.outputs[0])
     if data is None or wanted is None:
         return None
     return lambda build: [build.reshape(data, wanted)]
@@ -273,9 +273,9 @@ class _Taken(NamedTuple):
 
 
 def _taken(op: Op) -> _Taken | None:
-    data, places = op.graph.op_inputs(op)
+    data, places = op.inputs
     indices = fixed_constant(places)
-    lengths, wanted = lengths_of(data), lengths_of(op.graph.op_outputs(op)[0])
+    lengths, wanted = lengths_of(data), lengths_of(op.outputs[0])
     if data is None or indices is None or lengths is None or wanted is None:
         return None
     return _Taken(data, op.attribute("axis", 0) % len(lengths), indices.numpy().ravel(), lengths, wanted)

@@ -18,7 +18,7 @@ _TABLE = 2  # dimensions of samples by channels
 
 def batch_norm(op: Op) -> Writer | None:
     """A convolution of each channel by itself, whose one weight is the scale and whose bias is the shift."""
-    data, affine = op.graph.op_inputs(op)[0], affine_of(op.graph, op)
+    data, affine = op.inputs[0], affine_of(op)
     shape = data.type.shape if data is not None else None
     if data is None or affine is None or shape is None or len(shape) < _TABLE:
         return None
@@ -49,10 +49,10 @@ def _with_position(build: Builder, data: Value, shape: Shape) -> Value:
 
 def layer_norm(op: Op) -> Writer | None:
     """A Layer- or RMSNormalization over several axes, of constants, as one over the last alone."""
-    data, *parameters = op.graph.op_inputs(op)
+    data, *parameters = op.inputs
     lengths, constants = lengths_of(data), [fixed_constant(value) for value in parameters]
-    results = op.graph.op_outputs(op)
-    is_read = any(value is not None and op.graph.is_read(value) for value in results[1:])
+    results = op.outputs
+    is_read = any(value is not None and value.is_read for value in results[1:])
     if data is None or lengths is None or None in constants or is_read:
         return None
     axis = op.attribute("axis", -1) % len(lengths)
@@ -85,7 +85,7 @@ def group_norm(op: Op) -> Writer | None:
 
     These are its own where each channel is a group.
     """
-    data, *parameters = op.graph.op_inputs(op)
+    data, *parameters = op.inputs
     lengths, constants = lengths_of(data), [fixed_constant(value) for value in parameters]
     if data is None or lengths is None or len(lengths) <= _TABLE or None in constants:
         return None

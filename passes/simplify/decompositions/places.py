@@ -25,7 +25,7 @@ def from_the_start(op: Op) -> Writer | None:
 
     None where they are known to. A table of constants is asked for rows by their numbers, as those of words.
     """
-    data, places, *others = op.graph.op_inputs(op)
+    data, places, *others = op.inputs
     lengths = lengths_of(data)
     if data is None or places is None or not lengths or not _may_count_from_end(op, places):
         return None
@@ -42,7 +42,7 @@ def from_the_start(op: Op) -> Writer | None:
 
 def one_hot(op: Op) -> Writer | None:
     """A OneHot of places that all count from the start; those that there are not are beyond its end."""
-    places, depth, values = op.graph.op_inputs(op)
+    places, depth, values = op.inputs
     given = fixed_constant(depth)
     if places is None or given is None or not _may_count_from_end(op, places):
         return None
@@ -106,7 +106,7 @@ def remainder(op: Op) -> Writer | None:
 
     Div rounds towards 0, so what is left of numbers below 0 has the divisor added and is divided again.
     """
-    (data, by), result = op.graph.op_inputs(op), op.graph.op_outputs(op)[0]
+    (data, by), result = op.inputs, op.outputs[0]
     divisor = fixed_constant(by)
     if data is None or by is None or result is None or divisor is None or op.attribute("fmod", 0):
         return None
@@ -145,7 +145,7 @@ def _count_from_start(places: Value, *, are_places: bool = True) -> bool:
     asked, seen = [places], {places}
     while asked:
         value = asked.pop()
-        given, maker = fixed_constant(value), value.graph.producer(value)
+        given, maker = fixed_constant(value), value.producer
         if given is not None:
             if (given.numpy() < 0).any():
                 return False
@@ -162,13 +162,13 @@ def _count_from_start(places: Value, *, are_places: bool = True) -> bool:
 
 def _is_found(value: Value, maker: Op, are_places: bool) -> bool:
     """Whether places are what an op found, or were made to count from the start as is done here."""
-    graph, inputs = maker.graph, maker.graph.op_inputs(maker)
+    inputs = maker.inputs
     if maker.is_type(*_FOUND):
-        return graph.op_outputs(maker)[_FOUND[maker.op_type]] is value
+        return maker.outputs[_FOUND[maker.op_type]] is value
     test = _maker(inputs[0]) if maker.is_type("Where") else None
     if test is None or not test.is_type("Less"):
         return False
-    tested, limit = graph.op_inputs(test)
+    tested, limit = test.inputs
     zero, instead, added = fixed_constant(limit), fixed_constant(inputs[1]), _maker(inputs[1])
     if tested is not inputs[2] or zero is None or (zero.numpy() != 0).any():
         return False
@@ -176,18 +176,18 @@ def _is_found(value: Value, maker: Op, are_places: bool) -> bool:
         return bool((instead.numpy() >= 0).all())
     if not are_places or added is None or not added.is_type("Add"):
         return False
-    number, length = graph.op_inputs(added)
+    number, length = added.inputs
     behind = fixed_constant(length)
     return number is tested and behind is not None and bool((behind.numpy() >= 0).all())
 
 
 def _maker(value: Value | None) -> Op | None:
-    return value.graph.producer(value) if value is not None else None
+    return value.producer if value is not None else None
 
 
 def _moved_by(op: Op) -> list[Value] | None:
     """The places that an op moves; None if it does something else."""
-    inputs = op.graph.op_inputs(op)
+    inputs = op.inputs
     if op.is_type("Cast") and op.attribute("to") not in _WIDE:
         return None
     read = inputs if op.is_type("Concat") else inputs[:1] if op.is_type(*_MOVERS) else (None,)

@@ -21,7 +21,7 @@ def average(op: Op) -> Writer | None:
     does not count. A border that does not count says the same, if it is no wider than half of a window. Else,
     and with dilations, it is a Conv of each channel by itself and a product with what each window lacks.
     """
-    data, wanted = op.graph.op_inputs(op)[0], lengths_of(op.graph.op_outputs(op)[0])
+    data, wanted = op.inputs[0], lengths_of(op.outputs[0])
     lengths = lengths_of(data)
     if data is None or lengths is None or wanted is None:
         return None

@@ -16,21 +16,19 @@ from .elementwise import leaky_relu, prelu
 def has_more(target: Target, op: Op) -> bool:
     """Whether an op has more dimensions than a target has, or runs it in."""
     most = target.models.most_dimensions
-    return bool(most) and (
-        rank_of(op) > most or _rank(op.graph.op_inputs(op)[:1]) > most_dimensions(target, op)
-    )
+    return bool(most) and (rank_of(op) > most or _rank(op.inputs[:1]) > most_dimensions(target, op))
 
 
 def most_dimensions(target: Target, op: Op) -> int:
     """Of the data of an op; the table is of products by one matrix, and others are run in more."""
-    if op.is_type("MatMul") and _rank(op.graph.op_inputs(op)[1:]) != 2:
+    if op.is_type("MatMul") and _rank(op.inputs[1:]) != 2:
         return target.models.most_dimensions
     return target.dimensions_of(op.op_type, op.domain)
 
 
 def rank_of(op: Op) -> int:
     """The most dimensions of the data of an op and of what it makes."""
-    return _rank((*op.graph.op_inputs(op)[:1], *op.graph.op_outputs(op)))
+    return _rank((*op.inputs[:1], *op.outputs))
 
 
 def _rank(values: Sequence[Value | None]) -> int:
@@ -40,7 +38,7 @@ def _rank(values: Sequence[Value | None]) -> int:
 
 def too_many(target: Target, op: Op) -> int:
     """How many dimensions of an op that has more are too many: those of its data, or of all that it has."""
-    of_data = _rank(op.graph.op_inputs(op)[:1])
+    of_data = _rank(op.inputs[:1])
     return of_data if of_data > most_dimensions(target, op) else rank_of(op)
 
 
@@ -51,7 +49,7 @@ def of_each_number(op: Op, rank: int) -> Writer | None:
 
 def along_rows(op: Op, rank: int) -> Writer | None:
     """An op along the last axis alone, whose other inputs are flat, or one number."""
-    data, *others = op.graph.op_inputs(op)
+    data, *others = op.inputs
     lengths = lengths_of(data)
     if lengths is None or _axis(op) not in (-1, len(lengths) - 1):
         return None
@@ -63,7 +61,7 @@ def along_rows(op: Op, rank: int) -> Writer | None:
 
 def softmax(op: Op, rank: int) -> Writer | None:
     """A Softmax along rows, or along an axis between two others, which stand for all around it."""
-    data = op.graph.op_inputs(op)[0]
+    data = op.inputs[0]
     lengths = lengths_of(data)
     if data is None or lengths is None or _axis(op) in (-1, len(lengths) - 1):
         return along_rows(op, rank)
@@ -87,7 +85,7 @@ def _axis(op: Op) -> int:
 
 def product(op: Op, rank: int) -> Writer | None:
     """A MatMul by one matrix, which all rows of all others meet."""
-    (data, matrix), wanted = op.graph.op_inputs(op), lengths_of(op.graph.op_outputs(op)[0])
+    (data, matrix), wanted = op.inputs, lengths_of(op.outputs[0])
     lengths = lengths_of(data)
     if data is None or matrix is None or lengths is None or wanted is None:
         return None
@@ -103,7 +101,7 @@ def product(op: Op, rank: int) -> Writer | None:
 
 def max_pool(op: Op, rank: int) -> Writer | None:
     """A MaxPool along three axes: one along the last two, and one along the first behind it."""
-    data, wanted = op.graph.op_inputs(op)[0], lengths_of(op.graph.op_outputs(op)[0])
+    data, wanted = op.inputs[0], lengths_of(op.outputs[0])
     lengths = lengths_of(data)
     if data is None or lengths is None or wanted is None or (len(lengths), rank) != (5, 4):
         return None
@@ -125,8 +123,8 @@ def max_pool(op: Op, rank: int) -> Writer | None:
 
 def over_positions(op: Op, rank: int) -> Writer | None:
     """An op over all positions of each channel, wherever they are."""
-    data, *others = op.graph.op_inputs(op)
-    lengths, wanted = lengths_of(data), lengths_of(op.graph.op_outputs(op)[0])
+    data, *others = op.inputs
+    lengths, wanted = lengths_of(data), lengths_of(op.outputs[0])
     if data is None or lengths is None or wanted is None:
         return None
 
@@ -139,7 +137,7 @@ def over_positions(op: Op, rank: int) -> Writer | None:
 
 
 def _in_rows(op: Op, rank: int) -> Writer | None:
-    data, *others = op.graph.op_inputs(op)
+    data, *others = op.inputs
     lengths = lengths_of(data)
     if data is None or lengths is None:
         return None

@@ -35,7 +35,7 @@ def unrolled(op: Op, most_steps: int) -> Writer | None:
         None for free lengths, weights that are no constants, clipping, and functions with parameters.
     """
     layer = _Layer.of(op, most_steps)
-    return partial(_write, layer, op.graph.op_outputs(op)) if layer is not None else None
+    return partial(_write, layer, op.outputs) if layer is not None else None
 
 
 def advice(op: Op) -> str:
@@ -44,7 +44,7 @@ def advice(op: Op) -> str:
     Args:
         op: an RNN, a GRU or an LSTM.
     """
-    data, *_, lengths = [*op.graph.op_inputs(op), *(None for _ in range(_LENGTHS))][: _LENGTHS + 1]
+    data, *_, lengths = [*op.inputs, *(None for _ in range(_LENGTHS))][: _LENGTHS + 1]
     if data is None or lengths is None or fixed_constant(lengths) is not None:
         return ""
     steps = (data.type.shape or (None,))[0]
@@ -92,7 +92,7 @@ class _Layer:
     @classmethod
     def of(cls, op: Op, most_steps: int) -> _Layer | None:
         """The layer that an op is, if it can be written in steps."""
-        inputs = [*op.graph.op_inputs(op), *(None for _ in range(8))][:8]
+        inputs = [*op.inputs, *(None for _ in range(8))][:8]
         for port in (_H, _C):
             if _is_zero(inputs[port]):
                 inputs[port] = None  # no products of it

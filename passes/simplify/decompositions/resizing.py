@@ -29,7 +29,7 @@ def nearest(op: Op) -> Writer | None:
     The HTP takes the numbers at other places than ONNX where they are rounded in some ways, and compiles none
     that takes every second number.
     """
-    data, wanted = op.graph.op_inputs(op)[0], lengths_of(op.graph.op_outputs(op)[0])
+    data, wanted = op.inputs[0], lengths_of(op.outputs[0])
     lengths = lengths_of(data)
     if data is None or lengths is None or wanted is None:
         return None
@@ -76,7 +76,7 @@ def scales_of(op: Op, lengths: Lengths, wanted: Lengths) -> np.ndarray | None:
     keeps_ratio = op.attribute("keep_aspect_ratio_policy", "stretch") != "stretch"
     if keeps_ratio or op.attribute("axes", None) is not None:
         return None
-    _, _, scales, *_ = (*op.graph.op_inputs(op), None, None)
+    _, _, scales, *_ = (*op.inputs, None, None)
     if scales is None or scales.type.shape == (0,):
         return np.array(wanted, np.float32) / np.array(lengths, np.float32)
     given = fixed_constant(scales)

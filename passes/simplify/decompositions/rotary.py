@@ -15,13 +15,13 @@ def rotary_embedding(op: Op) -> Writer | None:
 
     Heads that are not an axis of their own, and pairs that lie side by side, are not known.
     """
-    x, cos, sin, places = [*op.graph.op_inputs(op), None][:4]
+    x, cos, sin, places = [*op.inputs, None][:4]
     return _turned(op, x, cos, sin, places)
 
 
 def fused_rotary_embedding(op: Op) -> Writer | None:
     """The one of ONNX Runtime's own domain, which always reads places, and has some more attributes."""
-    x, places, cos, sin = op.graph.op_inputs(op)
+    x, places, cos, sin = op.inputs
     is_other = op.attribute("scale", 1.0) != 1 or op.attribute("is_packed_batching", 0)
     of_each = places is not None and places.type.rank == 2
     return _turned(op, x, cos, sin, places) if of_each and not is_other else None

@@ -22,7 +22,7 @@ def scattered(op: Op) -> Writer | None:
 
     Rows at places that are data, as a static cache of keys has them, become a ScatterElements.
     """
-    data, places, updates = op.graph.op_inputs(op)
+    data, places, updates = op.inputs
     indices, lengths, given = fixed_constant(places), lengths_of(data), lengths_of(updates)
     if data is None or places is None or updates is None or lengths is None or given is None:
         return None

@@ -16,7 +16,7 @@ _LONGEST = 1024  # of the axis of a CumSum, whose matrix has the square of that
 
 def cumulative(op: Op) -> Writer | None:
     """A CumSum as the product by a matrix of ones on one side of its diagonal, and zeros on the other."""
-    data, given = op.graph.op_inputs(op)
+    data, given = op.inputs
     lengths, place = lengths_of(data), fixed_constant(given)
     if data is None or not lengths or place is None:
         return None
@@ -42,7 +42,7 @@ def cumulative(op: Op) -> Writer | None:
 
 def of_sum(op: Op) -> Writer | None:
     """A ReduceL1, ReduceLogSum or ReduceSumSquare by the ReduceSum of magnitudes, numbers or squares."""
-    read, wanted = op.graph.op_inputs(op), lengths_of(op.graph.op_outputs(op)[0])
+    read, wanted = op.inputs, lengths_of(op.outputs[0])
     data, lengths, axes = read[0], lengths_of(read[0]), attribute_of(op, "axes", read)
     if data is None or lengths is None or wanted is None or not isinstance(axes, tuple) or not axes:
         return None
@@ -64,8 +64,8 @@ def sum_of_products(op: Op) -> Writer | None:
 
     The HTP, in 16 bits, runs both as one product, and computes other numbers altogether.
     """
-    data = op.graph.op_inputs(op)[0]
-    maker = op.graph.producer(data) if data is not None else None
+    data = op.inputs[0]
+    maker = data.producer if data is not None else None
     if maker is None or not maker.is_type("Mul") or op.attribute("keepdims", 1):
         return None
     found = _added_up(op)
@@ -87,7 +87,7 @@ def mean_of_several(op: Op) -> Writer | None:
 
 def _added_up(op: Op) -> tuple[Lengths, set[int]] | None:
     """The lengths of what an op adds up, and the axes along which; None if they are not known."""
-    lengths, axes = lengths_of(op.graph.op_inputs(op)[0]), attribute_of(op, "axes", op.graph.op_inputs(op))
+    lengths, axes = lengths_of(op.inputs[0]), attribute_of(op, "axes", op.inputs)
     if not lengths or not isinstance(axes, tuple) or not axes:
         return None
     return lengths, {axis % len(lengths) for axis in axes}
@@ -95,7 +95,7 @@ def _added_up(op: Op) -> tuple[Lengths, set[int]] | None:
 
 def _keeping_axes(op: Op, lengths: Lengths, along: set[int]) -> Writer | None:
     """The same op along some axes, which it keeps, with a Reshape behind it where that is not the result."""
-    data, wanted = op.graph.op_inputs(op)[0], lengths_of(op.graph.op_outputs(op)[0])
+    data, wanted = op.inputs[0], lengths_of(op.outputs[0])
     if data is None or wanted is None:
         return None
     kept = tuple(1 if axis in along else length for axis, length in enumerate(lengths))
@@ -109,8 +109,8 @@ def _keeping_axes(op: Op, lengths: Lengths, along: set[int]) -> Writer | None:
 
 def log_sum_exp(op: Op) -> Writer | None:
     """The largest number, made finite, and the logarithm of the sum of powers of what lies around it."""
-    data, *given = op.graph.op_inputs(op)
-    lengths, wanted = lengths_of(data), lengths_of(op.graph.op_outputs(op)[0])
+    data, *given = op.inputs
+    lengths, wanted = lengths_of(data), lengths_of(op.outputs[0])
     axes = fixed_constant(given[0]) if given else None  # older opsets have no input for them
     if data is None or lengths is None or wanted is None or axes is None or not axes.size:
         return None

@@ -17,7 +17,7 @@ def tangent(op: Op) -> Writer | None:
     Behind a product or a convolution the HTP computes other numbers altogether of them in 16 bits: of 16 rows
     of a matrix, and of a picture that is 1 high and 16 wide.
     """
-    data, shape = op.graph.op_inputs(op)[0], lengths_of(op.graph.op_outputs(op)[0])
+    data, shape = op.inputs[0], lengths_of(op.outputs[0])
     if data is None or shape is None or not _is_row_of(shape, _WRONG):
         return None
     flat = (1, prod(shape))

@@ -41,7 +41,7 @@ def limited(
         return value
     if zero_data is not None:  # what reads the result of an operator of ONNX Runtime has no known type
         elem_type = zero_data.data_type
-    if elem_type not in _INTEGERS or value.graph.producer(value) is None:
+    if elem_type not in _INTEGERS or value.producer is None:
         return value
     limits = ml_dtypes.iinfo(helper.tensor_dtype_to_np_dtype(elem_type))
     first, last = codes or (int(limits.min), int(limits.max))

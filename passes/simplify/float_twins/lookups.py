@@ -41,7 +41,7 @@ def look_up_numbers(model: Model, rewriter: Rewriter) -> None:
             scale = rewriter.add_constant(graph, np.squeeze(found.scale), f"{name}_scale")
             table = rewriter.add_value(graph, f"{name}_table", type)
             rewriter.add_op(graph, "DequantizeLinear", [found.codes, scale], [table], {"axis": 0})
-            factor = graph.op_inputs(op)[1]
+            factor = op.inputs[1]
             for port, value in enumerate((table, found.indices)):
                 rewriter.set_input(op, port, value)
             rewriter.set_type_of_op(op, "Gather")
@@ -54,16 +54,16 @@ def is_lookup(op: Op) -> bool:
 
 
 def _lookup(op: Op) -> _Lookup | None:
-    product, factor = op.graph.op_inputs(op)
+    product, factor = op.inputs
     cast = _maker(product, "Cast")
-    lookup = _maker(cast.graph.op_inputs(cast)[0], "Gather") if cast is not None else None
+    lookup = _maker(cast.inputs[0], "Gather") if cast is not None else None
     if cast is None or lookup is None or not is_lookup(lookup):
         return None
-    (codes, indices), of_rows = lookup.graph.op_inputs(lookup), _maker(factor, "Gather")
+    (codes, indices), of_rows = lookup.inputs, _maker(factor, "Gather")
     scales: Value | None = factor
     ops: tuple[Op, ...] = (cast, lookup)
-    if of_rows is not None and is_lookup(of_rows) and of_rows.graph.op_inputs(of_rows)[1] is indices:
-        scales, ops = of_rows.graph.op_inputs(of_rows)[0], (*ops, of_rows)
+    if of_rows is not None and is_lookup(of_rows) and of_rows.inputs[1] is indices:
+        scales, ops = of_rows.inputs[0], (*ops, of_rows)
     scale = constant_numbers(scales)
     if codes is None or indices is None or scale is None or codes.original.const is None:
         return None
@@ -74,7 +74,7 @@ def _lookup(op: Op) -> _Lookup | None:
 
 
 def _maker(value: Value | None, op_type: str) -> Op | None:
-    producer = value.graph.producer(value) if value is not None else None
+    producer = value.producer if value is not None else None
     return producer if producer is not None and producer.is_type(op_type) else None
 
 
@@ -82,9 +82,9 @@ def _erase(rewriter: Rewriter, ops: tuple[Op, ...], factor: Value | None) -> Non
     """Takes away what nothing reads any more: ops, the constants that they read, and a factor that is one."""
     unread = [factor]
     for op in ops:
-        if not any(value is not None and op.graph.is_read(value) for value in op.graph.op_outputs(op)):
-            unread += op.graph.op_inputs(op)
+        if not any(value is not None and value.is_read for value in op.outputs):
+            unread += op.inputs
             rewriter.erase_op(op)
     for value in unread:
-        if value is not None and value.id in value.graph.nx:
+        if value is not None and value in value.graph:
             rewriter.drop_unread(value)

@@ -59,7 +59,7 @@ def to_float(twins: FloatTwins, op: Op) -> None:
     if op.attribute("channels_last", 0):
         raise NoTwin
     facts = OPERATORS.get(op.op_type) or _concat(op)
-    inputs = (*op.graph.op_inputs(op), *[None] * 9)
+    inputs = (*op.inputs, *[None] * 9)
     operands = [_operand(twins, op, port) for port in facts.operands]
     given: list[Value | None] = [inputs[facts.first]] if facts.first is not None else []
     given += operands
@@ -69,7 +69,7 @@ def to_float(twins: FloatTwins, op: Op) -> None:
     if "axes" in attributes and axes_by_input(facts.op_type, op.graph.model.opset):
         axes = np.array(attributes.pop("axes"), np.int64)
         given.append(twins.rewriter.add_constant(op.graph, axes, "axes"))
-    codes = op.graph.op_outputs(op)[0]
+    codes = op.outputs[0]
     if codes is None:
         raise NoTwin
     scale, zero_point = inputs[facts.result : facts.result + 2]
@@ -93,7 +93,7 @@ def _attributes(op: Op) -> dict[str, Any]:
 
 def _softmax_axis(op: Op) -> int:
     """The axis of a Softmax; raises NoTwin if the opset of the model would mean other axes by it."""
-    axis, codes = op.attribute("axis", -1), op.graph.op_inputs(op)[0]
+    axis, codes = op.attribute("axis", -1), op.inputs[0]
     shape = codes.type.shape if codes is not None else None
     is_last = axis == -1 or (shape is not None and axis == len(shape) - 1)
     own, of_model = (opset >= _ALONG_ONE_AXIS for opset in (op.attribute("opset", 1), op.graph.model.opset))
@@ -107,7 +107,7 @@ def _concat(op: Op) -> OnCodes:
 
 
 def _operand(twins: FloatTwins, op: Op, port: int) -> Value:
-    codes, scale, zero_point = op.graph.op_inputs(op)[port : port + 3]
+    codes, scale, zero_point = op.inputs[port : port + 3]
     if scale is None:
         raise NoTwin
     axis = 0 if op.op_type == "QLinearConv" or op.attribute("transB", 0) else -1
@@ -117,7 +117,7 @@ def _operand(twins: FloatTwins, op: Op, port: int) -> Value:
 def _bias(twins: FloatTwins, op: Op, facts: OnCodes) -> Value:
     """The bias of a convolution or product as a float constant."""
     assert facts.bias is not None
-    inputs = op.graph.op_inputs(op)
+    inputs = op.inputs
     codes = inputs[facts.bias]
     assert codes is not None
     scales = [known_numbers(inputs[port + 1]).ravel() for port in facts.operands]

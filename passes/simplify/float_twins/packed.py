@@ -15,7 +15,7 @@ from .twins import FloatTwins, NoTwin, known_numbers, needed, replace
 
 def matmul_of_bits(twins: FloatTwins, op: Op) -> None:
     """A MatMulNBits: a product with a weight of few bits, in blocks along its rows, and maybe a bias."""
-    x, packed, scales, zeros, order, bias = (*op.graph.op_inputs(op), None, None, None)[:6]
+    x, packed, scales, zeros, order, bias = (*op.inputs, None, None, None)[:6]
     rows, columns = op.attribute("N", 0), op.attribute("K", 0)
     bits, size = op.attribute("bits", 4), op.attribute("block_size", 0)
     if order is not None or bits not in (2, 4, 8) or not size:
@@ -26,7 +26,7 @@ def matmul_of_bits(twins: FloatTwins, op: Op) -> None:
     zero = _zeros(zeros, bits, rows, blocks)
     weight = _in_blocks(codes.reshape(rows, blocks, size), zero, scale)[:, :columns]
     constant = twins.constant(needed(packed), np.ascontiguousarray(weight.T))
-    results, given = op.graph.op_outputs(op), [x, constant]
+    results, given = op.outputs, [x, constant]
     if bias is not None:
         given = [twins.add_op(op, "MatMul", given), bias]
     replace(twins, op, results, "MatMul" if bias is None else "Add", given, {})
@@ -58,9 +58,9 @@ def _in_blocks(codes: np.ndarray, zero: np.ndarray, scale: np.ndarray) -> np.nda
 
 def _stored(table: Value) -> np.ndarray:
     """The codes of a table, which may be those of a product in another shape, as tied embeddings are."""
-    producer = table.graph.producer(table.original)
+    producer = table.original.producer
     if producer is not None and producer.is_type("Reshape"):
-        data, shape = producer.graph.op_inputs(producer)[:2]
+        data, shape = producer.inputs[:2]
         return _stored(needed(data)).reshape(known_numbers(shape))
     constant = constant_data(table)
     if constant is None:
@@ -70,7 +70,7 @@ def _stored(table: Value) -> np.ndarray:
 
 def gather_of_blocks(twins: FloatTwins, op: Op) -> None:
     """A GatherBlockQuantized: rows of a table of few bits, in blocks along its last axis."""
-    table, indices, scales, zeros = (*op.graph.op_inputs(op), None)[:4]
+    table, indices, scales, zeros = (*op.inputs, None)[:4]
     codes, scale = _stored(needed(table)), known_numbers(scales)
     size, bits = op.attribute("block_size", 128), op.attribute("bits", 4)
     rank = codes.ndim
@@ -91,4 +91,4 @@ def gather_of_blocks(twins: FloatTwins, op: Op) -> None:
         needed(table), np.ascontiguousarray(numbers.reshape(*codes.shape[:-1], columns))
     )
     attributes = {"axis": op.attribute("gather_axis", 0)}
-    replace(twins, op, op.graph.op_outputs(op), "Gather", [constant, indices], attributes)
+    replace(twins, op, op.outputs, "Gather", [constant, indices], attributes)

@@ -15,7 +15,7 @@ from .twins import FloatTwins, Grid, NoTwin, dynamic_grid, known_numbers, needed
 def integer_product(twins: FloatTwins, op: Op) -> None:
     """A MatMulInteger or ConvInteger, made float and multiplied by the scales of both inputs."""
     end, scales = _scaled(op)
-    given, weight, given_zero, weight_zero = (*op.graph.op_inputs(op), None, None)[:4]
+    given, weight, given_zero, weight_zero = (*op.inputs, None, None)[:4]
     known = [found for scale in scales if (found := constant_numbers(scale)) is not None]
     factor = reduce(np.multiply, known) if known else None
     computed = [scale for scale in scales if constant_numbers(scale) is None]
@@ -35,16 +35,14 @@ def integer_product(twins: FloatTwins, op: Op) -> None:
 
 def _scaled(op: Op) -> tuple[Value, list[Value]]:
     """What the accumulators are at last, and all that they were multiplied by."""
-    graph = op.graph
-    cast = graph.only_use(graph.op_outputs(op)[0])
+    cast = op.only_use
     if cast is None or not cast.op.is_type("Cast"):
         raise NoTwin
-    value = graph.op_outputs(cast.op)[0]
-    product = graph.only_use(value)
+    value, product = cast.op.outputs[0], cast.op.only_use
     if product is None or not product.op.is_type("Mul"):
         raise NoTwin
-    end = graph.op_outputs(product.op)[0]
-    others = [given for given in graph.op_inputs(product.op) if given is not None and given is not value]
+    end = product.op.outputs[0]
+    others = [given for given in product.op.inputs if given is not None and given is not value]
     if end is None or len(others) != 1:
         raise NoTwin
     return end, _factors(others[0])
@@ -52,18 +50,18 @@ def _scaled(op: Op) -> tuple[Value, list[Value]]:
 
 def _factors(value: Value) -> list[Value]:
     """What is multiplied to a scale."""
-    op = value.graph.producer(value)
+    op = value.producer
     if op is None or not op.is_type("Mul") or constant_numbers(value) is not None:
         return [value]
-    return [factor for given in op.graph.op_inputs(op) if given is not None for factor in _factors(given)]
+    return [factor for given in op.inputs if given is not None for factor in _factors(given)]
 
 
 def _operand(twins: FloatTwins, codes: Value | None, zero_point: Value | None, scales: list[Value]) -> Value:
     """The twin of codes with a computed grid, whose scale is taken out of ``scales``."""
-    made = codes.original.graph.producer(codes.original) if codes is not None else None
+    made = codes.original.producer if codes is not None else None
     while made is not None and not made.is_type("DynamicQuantizeLinear"):  # codes that were moved
-        source = made.graph.op_inputs(made)[0] if made.num_inputs else None
-        made = source.original.graph.producer(source.original) if source is not None else None
+        source = made.inputs[0] if made.num_inputs else None
+        made = source.original.producer if source is not None else None
     if made is None:
         raise NoTwin
     grid = dynamic_grid(made)
@@ -93,13 +91,13 @@ def _weight(
 
 def dynamic_matmul(twins: FloatTwins, op: Op) -> None:
     """A DynamicQuantizeMatMul, which takes float data and codes of a weight."""
-    x, weight, scale, zero_point, bias = (*op.graph.op_inputs(op), None, None)[:5]
+    x, weight, scale, zero_point, bias = (*op.inputs, None, None)[:5]
     _product(twins, op, x, weight, Grid(needed(scale), zero_point, -1), bias)
 
 
 def matmul_to_float(twins: FloatTwins, op: Op) -> None:
     """A MatMulIntegerToFloat, which takes codes of both."""
-    inputs = (*op.graph.op_inputs(op), None, None, None)[:7]
+    inputs = (*op.inputs, None, None, None)[:7]
     x, weight, x_scale, scale, x_zero, zero_point, bias = inputs
     given = twins.of(x, Grid(needed(x_scale), x_zero))
     _product(twins, op, given, weight, Grid(needed(scale), zero_point, -1), bias)
@@ -108,7 +106,7 @@ def matmul_to_float(twins: FloatTwins, op: Op) -> None:
 def _product(
     twins: FloatTwins, op: Op, x: Value | None, weight: Value | None, grid: Grid, bias: Value | None
 ) -> None:
-    results, given = op.graph.op_outputs(op), [x, twins.of(weight, grid)]
+    results, given = op.outputs, [x, twins.of(weight, grid)]
     if bias is not None:
         given = [twins.add_op(op, "MatMul", given), bias]
     replace(twins, op, results, "MatMul" if bias is None else "Add", given, {})
@@ -116,13 +114,13 @@ def _product(
 
 def dynamic_lstm(twins: FloatTwins, op: Op) -> None:
     """A DynamicQuantizeLSTM, whose weights are transposed and have a scale for each direction or channel."""
-    inputs = (*op.graph.op_inputs(op), *[None] * 12)[:12]
+    inputs = (*op.inputs, *[None] * 12)[:12]
     weights = [
         _lstm_weight(twins, inputs[port], inputs[scale], inputs[scale + 1])
         for port, scale in ((1, 8), (2, 10))
     ]
     given = [inputs[0], *weights, *inputs[3:8]]
-    replace(twins, op, op.graph.op_outputs(op), "LSTM", given)
+    replace(twins, op, op.outputs, "LSTM", given)
 
 
 def _lstm_weight(
@@ -140,19 +138,19 @@ def _lstm_weight(
 
 def attention(twins: FloatTwins, op: Op) -> None:
     """A QAttention, which takes codes of data and weight."""
-    inputs = (*op.graph.op_inputs(op), *[None] * 9)[:9]
+    inputs = (*op.inputs, *[None] * 9)[:9]
     x = twins.of(inputs[0], Grid(needed(inputs[3]), inputs[6]))
     weight = twins.of(inputs[1], Grid(needed(inputs[4]), inputs[7], -1))
     given = [x, weight, inputs[2], inputs[5], inputs[8]]
-    replace(twins, op, op.graph.op_outputs(op), "Attention", given, domain=op.domain)
+    replace(twins, op, op.outputs, "Attention", given, domain=op.domain)
 
 
 def embedding(twins: FloatTwins, op: Op) -> None:
     """A QEmbedLayerNormalization, which takes codes of tables and norms."""
-    inputs = (*op.graph.op_inputs(op), *[None] * 18)[:18]
+    inputs = (*op.inputs, *[None] * 18)[:18]
     tables = [
         twins.of(codes, Grid(needed(inputs[8 + index]), inputs[13 + index])) if codes is not None else None
         for index, codes in enumerate(inputs[2:7])
     ]
     given = [*inputs[:2], *tables, inputs[7]]
-    replace(twins, op, op.graph.op_outputs(op), "EmbedLayerNormalization", given, domain=op.domain)
+    replace(twins, op, op.outputs, "EmbedLayerNormalization", given, domain=op.domain)

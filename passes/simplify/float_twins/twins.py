@@ -96,8 +96,8 @@ class FloatTwins:
 
     def substitute(self, old: Value, new: Value) -> None:
         """Lets all who read a value read another one, which takes the name of an output."""
-        is_fixed = new.graph.producer(new) is None or new.graph.is_output(new)
-        if old.graph.is_output(old) and is_fixed:  # it cannot take another name
+        is_fixed = new.producer is None or new.is_output
+        if old.is_output and is_fixed:  # it cannot take another name
             source, new = new, self.rewriter.add_value(old.graph, f"{old.name}_float", old.type)
             self.rewriter.add_op(old.graph, "Identity", [source], [new])
         self.rewriter.replace_uses(old, new)
@@ -121,18 +121,16 @@ class FloatTwins:
         return known[0]
 
     def _make(self, codes: Value, grid: Grid) -> None:
-        op = codes.graph.producer(codes)
+        op = codes.producer
         if op is None:
             raise NoTwin
-        inputs = op.graph.op_inputs(op)
+        inputs = op.inputs
         source = inputs[0]
         if source is not None and is_qdq(op, "QuantizeLinear") and inputs[1] is not None:
             blocks = op.attribute("block_size", 0)
             made = Grid(inputs[1], (*inputs, None)[2], op.attribute("axis", 1), blocks)
             self.put(codes, self._before(source, codes, made), made)
-        elif (
-            source is not None and op.is_type("DynamicQuantizeLinear") and op.graph.op_outputs(op)[0] is codes
-        ):
+        elif source is not None and op.is_type("DynamicQuantizeLinear") and op.outputs[0] is codes:
             self.put(codes, source, dynamic_grid(op))
         elif (clip := code_clip(op)) is not None:
             self._limit(codes, clip, grid)
@@ -197,17 +195,17 @@ class FloatTwins:
         scale = constant_numbers(grid.scale)
         if not _is_dynamic(grid) if scale is None else scale.size > 1:  # an axis may move along
             raise NoTwin
-        inputs = list(op.graph.op_inputs(op))
+        inputs = list(op.inputs)
         for port in ports:
             inputs[port] = self.of(inputs[port], grid)
         results = []
-        moved = op.graph.op_inputs(op)[0]
-        for codes in op.graph.op_outputs(op):
+        moved = op.inputs[0]
+        for codes in op.outputs:
             if codes is None or moved is None or codes.type.elem_type != moved.type.elem_type:
                 raise NoTwin
             results.append(self.add_value(codes, grid))
         self.rewriter.add_op(op.graph, op.op_type, inputs, results, attributes_of(op))
-        for codes, result in zip(op.graph.op_outputs(op), results, strict=True):
+        for codes, result in zip(op.outputs, results, strict=True):
             assert codes is not None
             self.put(codes, result, grid)
 
@@ -247,7 +245,7 @@ def replace(
         if value is not None:
             rewriter.set_type(result, value.type)
             rewriter.replace_uses(value, result)
-            if not op.graph.is_output(result):
+            if not result.is_output:
                 rewriter.swap_names(value, result)
 
 
@@ -265,7 +263,7 @@ def needed(value: Value | None) -> Value:
 
 def dynamic_grid(op: Op) -> Grid:
     """The grid that a DynamicQuantizeLinear makes."""
-    _, scale, zero_point = op.graph.op_outputs(op)
+    _, scale, zero_point = op.outputs
     if scale is None:
         raise NoTwin
     return Grid(scale, zero_point)
@@ -318,5 +316,5 @@ def _spread(parameter: np.ndarray, grid: Grid, shape: tuple[int, ...]) -> np.nda
 
 
 def _is_dynamic(grid: Grid) -> bool:
-    producer = grid.scale.original.graph.producer(grid.scale.original)
+    producer = grid.scale.original.producer
     return producer is not None and producer.is_type("DynamicQuantizeLinear")

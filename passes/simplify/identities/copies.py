@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from qc.ir.facts.constants import fixed_constant
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Op, Value
 from qc.ir.value_type import Shape
 from qc.patterns.attributes import attribute_of
 
@@ -16,14 +16,14 @@ _ELEMENTWISE = ("Add", "And", "Cast", "Div", "Max", "Min", "Mul", "Neg", "Not", 
 _BY_NUMBERS = ("Clip",)  # whose other inputs are numbers
 
 
-def narrow_shapes(graph: Graph, expand: Op) -> dict[Value, Shape] | None:
+def narrow_shapes(expand: Op) -> dict[Value, Shape] | None:
     """The shapes of all that gets fewer numbers without an Expand; None if something needs its copies.
 
     These follow the result through elementwise ops, and through sums along other axes, up to ops whose other
     operands are as long, which then make what they made before. All lengths on the way must be known.
     """
-    source, result = graph.op_inputs(expand)[0], graph.op_outputs(expand)[0]
-    lengths = fixed_constant(graph.op_inputs(expand)[1])
+    source, result = expand.inputs[0], expand.outputs[0]
+    lengths = fixed_constant(expand.inputs[1])
     if source is None or result is None or source.type.shape is None or lengths is None:
         return None
     if len(source.type.shape) != lengths.size or result.type.shape is None:
@@ -31,39 +31,39 @@ def narrow_shapes(graph: Graph, expand: Op) -> dict[Value, Shape] | None:
     if _joined([source.type.shape, tuple(map(int, lengths.numpy()))]) != result.type.shape:
         return None
     before, after = {result: result.type.shape}, {result: source.type.shape}
-    for op in graph.ops():
-        read = [value for value in graph.op_inputs(op) if value in after]
+    for op in expand.graph.ops():
+        read = [value for value in op.inputs if value in after]
         if not read or op is expand:
             continue
-        made = graph.op_outputs(op)[0] if op.num_outputs == 1 else None
-        full, narrow = (_made_of(graph, op, known) for known in (before, after))
+        made = op.outputs[0] if op.num_outputs == 1 else None
+        full, narrow = (_made_of(op, known) for known in (before, after))
         if made is None or full is None or narrow is None or made.type.shape != full:
             return None
-        if op.is_type(*_REDUCTIONS) and _sums_copies(graph, op, before[read[0]], after[read[0]]):
+        if op.is_type(*_REDUCTIONS) and _sums_copies(op, before[read[0]], after[read[0]]):
             return None
         if narrow != full:
             before[made], after[made] = full, narrow
-    return after if not any(graph.is_output(one) or graph.capturing(one) for one in after) else None
+    return after if not any(one.is_output or one.capturing for one in after) else None
 
 
-def _made_of(graph: Graph, op: Op, known: Mapping[Value, Shape]) -> Shape | None:
+def _made_of(op: Op, known: Mapping[Value, Shape]) -> Shape | None:
     """The shape of what an op makes, with other shapes than the declared ones for some of its inputs."""
-    given = [value for value in graph.op_inputs(op) if value is not None]
+    given = [value for value in op.inputs if value is not None]
     shapes = [known.get(value, value.type.shape) for value in given]
     if op.is_type(*_REDUCTIONS):
-        return _reduced(op, graph, shapes[0])
+        return _reduced(op, shapes[0])
     if op.is_type(*_ELEMENTWISE):
         return _joined(shapes)
     return shapes[0] if op.is_type(*_BY_NUMBERS) and not any(value in known for value in given[1:]) else None
 
 
-def _sums_copies(graph: Graph, op: Op, full: Shape, narrow: Shape) -> bool:
+def _sums_copies(op: Op, full: Shape, narrow: Shape) -> bool:
     """Whether one of the axes that are summed along has fewer numbers."""
-    return any(full[axis] != narrow[axis] for axis in attribute_of(op, "axes", graph.op_inputs(op)))
+    return any(full[axis] != narrow[axis] for axis in attribute_of(op, "axes", op.inputs))
 
 
-def _reduced(op: Op, graph: Graph, shape: Shape | None) -> Shape | None:
-    axes = attribute_of(op, "axes", graph.op_inputs(op))
+def _reduced(op: Op, shape: Shape | None) -> Shape | None:
+    axes = attribute_of(op, "axes", op.inputs)
     if shape is None or not isinstance(axes, tuple) or not axes:
         return None
     keeps = op.attribute("keepdims", 1)

@@ -18,12 +18,12 @@ def advice(op: Op) -> str:
     Models of Flax and Equinox have an input for a training and an inference mode; PyTorch writes a constant
     for the mode in which it exports.
     """
-    current, wanted = op.graph.op_inputs(op)[_TRAINING] if op.num_inputs > _TRAINING else None, 0
+    current, wanted = op.inputs[_TRAINING] if op.num_inputs > _TRAINING else None, 0
     while current is not None:
         current = current.original
-        producer = current.graph.producer(current)
+        producer = current.producer
         if producer is None:
-            is_input = current.graph.is_input(current) and current.graph.parent is None
+            is_input = current.is_input and current.graph.parent is None
             if is_input:
                 mend = f"--fix-input {current.name}={wanted} leaves it out"
                 return f"a Dropout drops numbers at random as the input '{current.name}' says: {mend}"
@@ -31,5 +31,5 @@ def advice(op: Op) -> str:
         if not producer.is_type("Cast", "Identity", "Not", "Reshape", "Squeeze"):
             return ""
         wanted = 1 - wanted if producer.is_type("Not") else wanted
-        current = producer.graph.op_inputs(producer)[0]
+        current = producer.inputs[0]
     return ""

@@ -25,7 +25,7 @@ def needless_attributes(op: Op) -> list[str]:
 
 def _fits(op: Op) -> bool:
     """Whether the last window along each axis ends where the padded picture does."""
-    data, windows = op.graph.op_inputs(op)[0], op.attribute("kernel_shape", ())
+    data, windows = op.inputs[0], op.attribute("kernel_shape", ())
     lengths = (data.type.shape or ())[_LAYOUT:] if data is not None else ()
     if len(lengths) != len(windows) or op.attribute("auto_pad", "NOTSET") != "NOTSET":
         return False

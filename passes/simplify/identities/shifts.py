@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Op, Value
 from qc.patterns.attributes import attribute_of
 
 _ALONG_ONE_AXIS = 13  # the first opset whose Softmax is along its axis alone, and not all from there on
 _SHIFTED = ("LogSoftmax", "Softmax")
 
 
-def is_needless_shift(graph: Graph, op: Op) -> bool:
+def is_needless_shift(op: Op) -> bool:
     """Whether a Sub takes the maximum of each row off scores that only a Softmax along these rows reads.
 
     Networks with sinks of attention, such as GPT-OSS, do so against overflow.
     """
-    (scores, highest), (result,) = graph.op_inputs(op), graph.op_outputs(op)
-    axis = _row(graph.producer(highest), scores) if highest is not None else None
-    if axis is None or result is None or graph.is_output(result) or graph.capturing(result):
+    (scores, highest), (result,) = op.inputs, op.outputs
+    axis = _row(highest.producer, scores) if highest is not None else None
+    if axis is None or result is None or result.is_output or result.capturing:
         return False
-    readers = [use.op for use in graph.uses(result)]
+    readers = [use.op for use in result.uses]
     return bool(readers) and all(_normalizes(reader, axis, result) for reader in readers)
 
 
@@ -26,8 +26,8 @@ def _row(op: Op | None, scores: Value | None) -> int | None:
     """The axis along which a ReduceMax finds the maxima of scores, and leaves it there; None if none does."""
     if op is None or scores is None or not op.is_type("ReduceMax") or not op.attribute("keepdims", 1):
         return None
-    axes, rank = attribute_of(op, "axes", op.graph.op_inputs(op)), scores.type.rank
-    if op.graph.op_inputs(op)[0] is not scores or rank is None:
+    axes, rank = attribute_of(op, "axes", op.inputs), scores.type.rank
+    if op.inputs[0] is not scores or rank is None:
         return None
     return axes[0] % rank if isinstance(axes, tuple) and len(axes) == 1 else None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qc.ir.facts.constants import fixed_constant
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Op, Value
 from qc.ir.rewriter import Rewriter
 
 # Each number by itself: of one tensor, and of a tensor and a constant that has its number for each of them.
@@ -38,22 +38,22 @@ class Detour:
     def leave_out(self, rewriter: Rewriter) -> None:
         """Computes it in the order of axes that the data has; in an action."""
         graph = self.last.graph
-        made, turned = graph.op_inputs(self.first)[0], graph.op_outputs(self.first)[0]
+        made, turned = self.first.inputs[0], self.first.outputs[0]
         assert made is not None and turned is not None
         for op, port in reversed(self.ops):
             rewriter.set_input(op, port, made)
-            for other, value in enumerate(graph.op_inputs(op)):
+            for other, value in enumerate(op.inputs):
                 moved = self._moved(value) if other != port else None
                 if value is not None and moved is not None:
                     rewriter.set_input(op, other, rewriter.add_constant(graph, moved, value.name))
-            (made,) = (value for value in graph.op_outputs(op) if value is not None)
+            (made,) = (value for value in op.outputs if value is not None)
             shape = made.type.shape
             if shape is not None:
                 rewriter.set_type(made, made.type._replace(shape=tuple(shape[axis] for axis in self.back)))
-        (result,) = (value for value in graph.op_outputs(self.last) if value is not None)
+        (result,) = (value for value in self.last.outputs if value is not None)
         rewriter.replace_uses(result, made)
         rewriter.erase_op(self.last)
-        if not graph.is_read(turned):  # reading what belongs together, it would keep that from being found
+        if not turned.is_read:  # reading what belongs together, it would keep that from being found
             rewriter.erase_op(self.first)
 
     def _moved(self, value: Value | None) -> np.ndarray | None:
@@ -67,13 +67,13 @@ class Detour:
         )
 
 
-def detour_before(graph: Graph, last: Op) -> Detour | None:
+def detour_before(last: Op) -> Detour | None:
     """What ends in a Transpose that takes another one back; None if that does not."""
-    value, result = graph.op_inputs(last)[0], graph.op_outputs(last)[0]
+    value, result = last.inputs[0], last.outputs[0]
     back, ops = _order(last), list[tuple[Op, int]]()
-    while value is not None and back is not None and result is not None and not graph.is_output(result):
-        op = graph.producer(value)
-        if op is None or graph.is_output(value):
+    while value is not None and back is not None and result is not None and not result.is_output:
+        op = value.producer
+        if op is None or value.is_output:
             return None
         if op.is_type("Transpose"):
             order = _order(op)
@@ -81,11 +81,11 @@ def detour_before(graph: Graph, last: Op) -> Detour | None:
                 return None
             is_inverse = [order[axis] for axis in back] == list(range(len(order)))
             return Detour(op, last, tuple(ops), back) if is_inverse else None
-        port = _port_of_data(graph, op, len(back))
-        if port is None or len(graph.uses(value)) != 1:
+        port = _port_of_data(op, len(back))
+        if port is None or len(value.uses) != 1:
             return None
         ops.append((op, port))
-        value = graph.op_inputs(op)[port]
+        value = op.inputs[port]
     return None
 
 
@@ -94,9 +94,9 @@ def _order(op: Op) -> tuple[int, ...] | None:
     return tuple(order) if order is not None else None
 
 
-def _port_of_data(graph: Graph, op: Op, rank: int) -> int | None:
+def _port_of_data(op: Op, rank: int) -> int | None:
     """The port of the only input that is no constant, of an elementwise op; None if there is no such one."""
-    read = graph.op_inputs(op)
+    read = op.inputs
     if op.is_type(*_OF_ONE):
         others = [fixed_constant(value) for value in read[1:] if value is not None]
         return 0 if all(data is not None for data in others) and op.num_outputs == 1 else None

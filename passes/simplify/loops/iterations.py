@@ -46,7 +46,7 @@ def _scanned_length(op: Op) -> int | None:
     if op.graph.model.opset <= _BATCHED_SCAN or not 0 < count <= op.num_inputs:
         return None
     axes = op.attribute("scan_input_axes", [0] * count)
-    found = {_length(value, axis) for value, axis in zip(op.graph.op_inputs(op)[-count:], axes, strict=True)}
+    found = {_length(value, axis) for value, axis in zip(op.inputs[-count:], axes, strict=True)}
     return found.pop() if len(found) == 1 else None
 
 
@@ -57,7 +57,7 @@ def _length(value: Value | None, axis: int) -> int | None:
 
 
 def _loop_count(op: Op, executor: Executor, most: int) -> int | None:
-    given = (*op.graph.op_inputs(op), None)  # a condition that is left out at the end is no input
+    given = (*op.inputs, None)  # a condition that is left out at the end is no input
     if None in given[CONDITION + 1 : -1]:
         return None  # a state that does not begin: no valid model
     limit, start = _number(given[ITERATION], default=most + 1), _number(given[CONDITION], default=1)
@@ -97,17 +97,17 @@ class _Condition:
     def of(cls, op: Op) -> _Condition | None:
         """The condition of a Loop; None if data is among what it depends on."""
         (body,) = op.subgraphs.values()
-        given = dict(zip(body.inputs, op.graph.op_inputs(op), strict=False))
+        given = dict(zip(body.inputs, op.inputs, strict=False))
         ops: dict[Op, None] = {}
         start: dict[Value, np.ndarray] = {}
         pending = [body.outputs[0]]
         for value in pending:
-            producer = body.producer(value) if value is not None else None
+            producer = value.producer if value is not None else None
             if value is None or (producer is not None and not _is_computed(producer)):
                 return None
             if producer is not None and producer not in ops:
                 ops[producer] = None
-                pending += [read for read in body.op_inputs(producer) if read is not None]
+                pending += [read for read in producer.inputs if read is not None]
             elif producer is None and value not in (*start, *body.inputs[: CONDITION + 1]):
                 first = fixed_constant(given.get(value, value))
                 if first is None:
@@ -122,7 +122,7 @@ class _Condition:
         iteration, condition = self.body.inputs[: CONDITION + 1]
         given_back = ((value, _carried(value)) for value in (condition, *self.start))
         carried = {value: back for value, back in given_back if back is not None}
-        made = [value for value in dict.fromkeys(carried.values()) if self.body.producer(value) is not None]
+        made = [value for value in dict.fromkeys(carried.values()) if value.producer is not None]
         held = {iteration: numbered(iteration, 0), condition: np.array(True), **self.start}
         feeds = ({value.name: array for value, array in held.items()} for _ in range(limit))
         base_dir = self.body.model.base_dir

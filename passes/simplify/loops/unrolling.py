@@ -33,12 +33,12 @@ def unroll(rewriter: BodyRewriter, op: Op, count: int) -> None:
         given = dict(zip(body.inputs, write.inputs(iteration, states), strict=True))
         given_back = rewriter.copy_body(body, {**constants, **given})[write.leading_outputs :]
         states, rows = given_back[: len(states)], [*rows, given_back[len(states) :]]
-    results = op.graph.op_outputs(op)
+    results = op.outputs
     for result, last in zip(results, states, strict=False):
         if result is not None:
             rewriter.give_result(result, last)
     for place, result in enumerate(results[len(states) :]):
-        if result is not None and op.graph.is_read(result):
+        if result is not None and result.is_read:
             rewriter.give_result(result, write.stack(place, [row[place] for row in rows]))
     rewriter.erase_op(op)
     build.drop_unread()
@@ -55,7 +55,7 @@ class _LoopWriter:
     @property
     def states(self) -> Sequence[Value]:
         """What it begins with."""
-        return [value for value in self.op.graph.op_inputs(self.op)[_LEADING:] if value is not None]
+        return [value for value in self.op.inputs[_LEADING:] if value is not None]
 
     def inputs(self, iteration: int, states: Sequence[Value]) -> list[Value]:
         """What the body takes in an iteration."""
@@ -103,7 +103,7 @@ class _ScanWriter:
         return self.op.attribute("num_scan_inputs")
 
     def _given(self) -> list[Value]:
-        return [value for value in self.op.graph.op_inputs(self.op) if value is not None]
+        return [value for value in self.op.inputs if value is not None]
 
     def _each(self, name: str, count: int) -> list[int]:
         return self.op.attribute(name) or [0] * count

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from qc.ir.facts.constants import fixed_constant
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Op, Value
 from qc.ir.value_type import Shape
 from qc.patterns.attributes import attribute_of
 
@@ -58,26 +58,26 @@ class Packed:
         return np.ascontiguousarray(apart.take(place, axis).reshape(*columns.shape[:-1], -1))
 
 
-def packed(graph: Graph, product: Op) -> Packed | None:
+def packed(product: Op) -> Packed | None:
     """What a product makes several tensors at once in; None if something reads these as one."""
-    data, right = graph.op_inputs(product)
+    data, right = product.inputs
     weight = fixed_constant(right)
     if data is None or weight is None or len(weight.shape) != 2:
         return None
     ops, bias = [product], None
-    after = _only_reader(graph, product)
+    after = _only_reader(product)
     if after is not None and after.is_type("Add"):
-        bias = _bias(graph, after, weight.shape[1])
-        ops, after = [*ops, after], _only_reader(graph, after) if bias is not None else None
-    turn = _only_reader(graph, after) if after is not None and after.is_type("Reshape") else None
+        bias = _bias(after, weight.shape[1])
+        ops, after = [*ops, after], _only_reader(after) if bias is not None else None
+    turn = _only_reader(after) if after is not None and after.is_type("Reshape") else None
     if after is None or turn is None or not turn.is_type("Transpose"):
         return None
-    heads, cut = graph.op_outputs(after)[0], graph.op_outputs(turn)[0]
-    lengths, order = fixed_constant(graph.op_inputs(after)[1]), turn.attribute("perm")
+    heads, cut = after.outputs[0], turn.outputs[0]
+    lengths, order = fixed_constant(after.inputs[1]), turn.attribute("perm")
     if heads is None or heads.type.shape is None or cut is None or lengths is None or order is None:
         return None
     given = lengths.numpy()
-    found = _cuts(graph, cut, given, order, weight.shape[1])
+    found = _cuts(cut, given, order, weight.shape[1])
     if found is None:
         return None
     across, cuts, cutters = found
@@ -88,14 +88,14 @@ def packed(graph: Graph, product: Op) -> Packed | None:
     return Packed(tuple(ops), data, weight.numpy(), bias, given, axis, kept, shape, cuts)
 
 
-def _only_reader(graph: Graph, op: Op) -> Op | None:
+def _only_reader(op: Op) -> Op | None:
     """The op that alone reads, as data, what an op makes."""
-    use = graph.only_use(graph.op_outputs(op)[0])
+    use = op.only_use
     return use.op if use is not None and (use.port == 0 or use.op.is_type("Add")) else None
 
 
-def _bias(graph: Graph, add: Op, columns: int) -> np.ndarray | None:
-    for value in graph.op_inputs(add):
+def _bias(add: Op, columns: int) -> np.ndarray | None:
+    for value in add.inputs:
         const = fixed_constant(value)
         if const is not None and const.size == columns and const.shape[-1:] == (columns,):
             return const.numpy().reshape(-1)
@@ -112,16 +112,16 @@ def _of_columns(lengths: np.ndarray, columns: int) -> tuple[int, ...] | None:
 
 
 def _cuts(
-    graph: Graph, whole: Value, lengths: np.ndarray, order: tuple[int, ...], columns: int
+    whole: Value, lengths: np.ndarray, order: tuple[int, ...], columns: int
 ) -> tuple[int, dict[Value, int], list[Op]] | None:
     """The axis along which a tensor is cut apart into parts of length 1, these, and the ops that do so."""
     parts = _of_columns(lengths, columns)
-    uses = graph.uses(whole)
-    if parts is None or not uses or graph.is_output(whole):
+    uses = whole.uses
+    if parts is None or not uses or whole.is_output:
         return None
     axes, cuts, ops = set[int](), dict[Value, int](), list[Op]()
     for use in uses:
-        found = list(_cut_by(graph, use.op)) if use.port == 0 and not use.op.subgraphs else []
+        found = list(_cut_by(use.op)) if use.port == 0 and not use.op.subgraphs else []
         if not found:
             return None
         for axis, place, value, by in found:
@@ -136,9 +136,9 @@ def _cuts(
     return (axis, places, ops) if all(0 <= place < count for place in places.values()) else None
 
 
-def _cut_by(graph: Graph, op: Op) -> Iterator[tuple[int, int, Value, list[Op]]]:
+def _cut_by(op: Op) -> Iterator[tuple[int, int, Value, list[Op]]]:
     """Each part that an op cuts out: the axis, its place, the part without the axis, and the ops."""
-    inputs, results = graph.op_inputs(op), graph.op_outputs(op)
+    inputs, results = op.inputs, op.outputs
     if op.is_type("Gather") and results[0] is not None and inputs[0] is not None:
         index, rank = fixed_constant(inputs[1]), len(inputs[0].type.shape or ())
         if index is not None and not index.shape and rank:
@@ -154,7 +154,7 @@ def _cut_by(graph: Graph, op: Op) -> Iterator[tuple[int, int, Value, list[Op]]]:
         axis = op.attribute("axis", 0) % len(inputs[0].type.shape)
     else:
         return
-    squeezed = [_squeezed(graph, part, axis) for part in results]
+    squeezed = [_squeezed(part, axis) for part in results]
     if None in squeezed:
         return
     for place, one in zip(places, squeezed, strict=True):
@@ -162,17 +162,13 @@ def _cut_by(graph: Graph, op: Op) -> Iterator[tuple[int, int, Value, list[Op]]]:
             yield axis, place, one[0], [op, one[1]]
 
 
-def _squeezed(graph: Graph, part: Value | None, axis: int) -> tuple[Value, Op] | None:
+def _squeezed(part: Value | None, axis: int) -> tuple[Value, Op] | None:
     """A part of length 1 without the axis it was cut along, and what takes the axis away."""
-    use = graph.only_use(part)
+    use = part.only_use if part is not None else None
     if part is None or use is None or part.type.shape is None:
         return None
     op = use.op
     if part.type.shape[axis] != 1 or use.port != 0 or not op.is_type("Squeeze"):
         return None
-    result = graph.op_outputs(op)[0]
-    return (
-        (result, op)
-        if result is not None and attribute_of(op, "axes", graph.op_inputs(op)) == (axis,)
-        else None
-    )
+    result = op.outputs[0]
+    return (result, op) if result is not None and attribute_of(op, "axes", op.inputs) == (axis,) else None

@@ -144,14 +144,14 @@ class _Grouping:
 
     def _reading(self, unit: Unit) -> Iterator[Quantizer]:
         for op in unit.ops:
-            for port, value in enumerate(op.graph.op_inputs(op)):
+            for port, value in enumerate(op.inputs):
                 held = self._quant.of_use(value, op, port) if value is not None else None
                 if held is not None and _is_settable(held) and not self._is_table(op):
                     yield held
 
     def _is_table(self, op: Op) -> bool:
         """Whether an op looks up rows of a constant, which are floats from there on."""
-        data, result = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)[0]
+        data, result = op.inputs[0], op.outputs[0]
         is_lookup = op.is_type("Gather") and data is not None and data.original.const is not None
         return is_lookup and result is not None and not self._quant.touches(result)
 
@@ -167,7 +167,7 @@ def _is_settable(quantizer: Quantizer) -> bool:
 
 
 def _operations(op: Op) -> int:
-    made = (value for value in op.graph.op_outputs(op) if value is not None)
+    made = (value for value in op.outputs if value is not None)
     return repetitions(op.graph) * (multiplied_by(op) or sum(map(_size, made)))
 
 

@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 import qc
+from qc.ir.errors import listed
 from qc.ir.graph import Op
 from qc.near_matches import Explanation, explain, named_supergroups
 from qc.options import argument, option
@@ -73,8 +74,7 @@ def _mismatch(attempt: Mismatch) -> Iterator[Text]:
 
 
 def _listed(ops: tuple[Op, ...]) -> str:
-    more = f" and {len(ops) - _SHOWN_OPS} more" if len(ops) > _SHOWN_OPS else ""
-    return ", ".join(op.label for op in ops[:_SHOWN_OPS]) + more
+    return listed([op.label for op in ops], _SHOWN_OPS)
 
 
 def _rest(number: int) -> list[str]:

@@ -147,7 +147,7 @@ def _supergroup_facts(model: Model) -> Iterator[Fact]:
     alone = Counter(
         _kind(op)
         for op in model.ops()
-        if op not in claimed and any(value is not None and value.is_float for value in op.graph.op_inputs(op))
+        if op not in claimed and any(value is not None and value.is_float for value in op.inputs)
     )
     if alone:
         yield "outside", _counts(alone)

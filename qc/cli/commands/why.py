@@ -9,6 +9,7 @@ import numpy as np
 from rich.console import Group
 from rich.text import Text
 
+from qc.ir.errors import listed
 from qc.ir.graph import Value
 from qc.ir.journal import Remark
 from qc.ir.quant.spec import Encoding, Quantizer
@@ -73,22 +74,18 @@ def _facts(story: Story) -> Iterator[Fact]:
 
 
 def _place(value: Value) -> str:
-    graph = value.graph
-    producer = graph.producer(value)
+    producer = value.producer
     if producer is not None:
         made = f"made by {producer.label}"
     else:
         made = "a constant" if value.const is not None else "an input"
-    readers = [use.op.label for use in graph.uses(value)]
-    shown = ", ".join(readers[:_READERS]) + (
-        f" and {len(readers) - _READERS} more" if len(readers) > _READERS else ""
-    )
-    read = f"read by {shown}" if readers else "read by no op"
-    return f"{made}, {read}" + (", a graph output" if graph.is_output(value) else "")
+    readers = [use.op.label for use in value.uses]
+    read = f"read by {listed(readers, _READERS)}" if readers else "read by no op"
+    return f"{made}, {read}" + (", a graph output" if value.is_output else "")
 
 
 def _region(value: Value) -> str | None:
-    producer = value.graph.producer(value)
+    producer = value.producer
     region = producer.region if producer is not None else None
     if region is None:
         return None

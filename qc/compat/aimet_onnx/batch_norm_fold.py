@@ -10,6 +10,7 @@ from onnx import ModelProto, NodeProto, numpy_helper
 from onnxruntime.quantization.onnx_model import ONNXModel
 
 import qc
+from qc.ir.errors import listed
 from qc.ir.onnx.protos import walk_graphs
 from qc.passes.simplify.batch_norms.forward import FORWARD
 
@@ -106,11 +107,10 @@ def _end_training(model: ModelProto) -> None:
             for one in mode:
                 node.attribute.remove(one)
             del node.output[1:]
-            ended.append(node.name or node.output[0])
+            ended.append(f"'{node.name or node.output[0]}'")
     if ended:
-        more_of_them = f" and {len(ended) - 1} more" if len(ended) > 1 else ""
         warnings.warn(
-            f"'{ended[0]}'{more_of_them}, exported in training mode, would measure mean and variance of the "
+            f"{listed(ended, 1)}, exported in training mode, would measure mean and variance of the "
             "data: what is stored for inference is used instead",
             UserWarning,
             stacklevel=3,

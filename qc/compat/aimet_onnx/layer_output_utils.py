@@ -114,11 +114,11 @@ def computed_tensors(model: ModelProto) -> dict[str, str]:
     values = [value for value in graph.inputs if value.name not in optional]
     rounded: dict[str, str] = {}
     for op in graph.ops():
-        made = [value for value in graph.op_outputs(op) if value is not None]
+        made = [value for value in op.outputs if value is not None]
         if op.domain == DOMAIN:
-            source = graph.op_inputs(op)[0]
+            source = op.inputs[0]
             assert source is not None
-            if len(graph.uses(source)) == 1:  # else it is what one of several readers sees
+            if len(source.uses) == 1:  # else it is what one of several readers sees
                 rounded[source.name] = made[0].name
         else:
             values += made

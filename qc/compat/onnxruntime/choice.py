@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from qc.ir.errors import UsageError, nearest
-from qc.ir.graph import Graph, Op
+from qc.ir.graph import Op
 from qc.ir.model import Model
 from qc.passes.quantize.insert_quantizers import InsertQuantizers
 from qc.passes.quantize.placement.unit import Reason
@@ -36,14 +36,14 @@ class InsertChosenQuantizers(InsertQuantizers):
 
     def left_out(self, model: Model) -> dict[Op, Reason]:
         """Raises UsageError: the model has no node, or no op, of a name that was given."""
-        ops = {op: graph for graph in model.graph.walk() for op in graph.ops()}
+        ops = [op for graph in model.graph.walk() for op in graph.ops()]
         self._check_names(model, ops)
         first = {op: region.ops[0] for region in model.regions for op in region.ops}
-        reasons = {op: self._reason(op, graph) for op, graph in ops.items()}
+        reasons = {op: self._reason(op) for op in ops}
         chosen = ((op, reasons[first.get(op, op)]) for op in ops)
         return {op: Reason(f"{why} leaves it out", why) for op, why in chosen if why}
 
-    def _reason(self, op: Op, graph: Graph) -> str:
+    def _reason(self, op: Op) -> str:
         """The argument that leaves an op out; empty if none does. One with bodies is what they are."""
         if not op.subgraphs:
             if self.op_types_to_quantize and op.op_type not in self.op_types_to_quantize:
@@ -52,7 +52,7 @@ class InsertChosenQuantizers(InsertQuantizers):
                 return "nodes_to_quantize"
         if op.name and op.name in self.nodes_to_exclude:
             return "nodes_to_exclude"
-        return "MatMulConstBOnly" if self.constant_matmul_only and _is_product_of_data(op, graph) else ""
+        return "MatMulConstBOnly" if self.constant_matmul_only and _is_product_of_data(op) else ""
 
     def _check_names(self, model: Model, ops: Collection[Op]) -> None:
         names = [op.name for op in ops if op.name]
@@ -86,8 +86,8 @@ def placing_at_chosen(
     return InsertChosenQuantizers(**told, constant_matmul_only=constant_matmul_only)
 
 
-def _is_product_of_data(op: Op, graph: Graph) -> bool:
-    factor = graph.op_inputs(op)[1] if op.op_type == "MatMul" else None
+def _is_product_of_data(op: Op) -> bool:
+    factor = op.inputs[1] if op.op_type == "MatMul" else None
     return factor is not None and factor.original.const is None
 
 

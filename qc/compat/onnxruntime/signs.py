@@ -21,8 +21,7 @@ def slow_signs(compiled: Compiled, config: StaticQuantConfig) -> list[str]:
         op.op_type
         for graph in ir.graphs()
         for op in graph.ops()
-        if op.op_type in TWO_SIGNED
-        and any(ir.quant.quantizers_on(made) for made in graph.op_outputs(op) if made)
+        if op.op_type in TWO_SIGNED and any(ir.quant.quantizers_on(made) for made in op.outputs if made)
     }
     if not types:
         return []

@@ -313,7 +313,7 @@ def test_a_table_has_a_grid_where_the_device_looks_up_codes() -> None:
         compiled = qc.compile(model, "w8a8", data=feeds, target=target)
         ir = compiled.ir
         (lookup,) = (op for op in ir.graph.ops() if op.is_type("Gather"))
-        table, (rows,) = ir.graph.op_inputs(lookup)[0], ir.graph.op_outputs(lookup)
+        table, (rows,) = lookup.inputs[0], lookup.outputs
         assert table is not None and rows is not None
         held = ir.quant.of_use(table, lookup, 0)
         assert (held is not None) is has_grid

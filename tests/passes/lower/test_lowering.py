@@ -81,9 +81,7 @@ def test_branches_read_the_rounded_value(target: str) -> None:
     model = parse(text)
     context = lowered(model, target=target)
     assert_equal_results(context, model)
-    captured = {
-        name.name for op in lift(artifact(context, "qdq")).graph.ops() for name in op.graph.captures(op)
-    }
+    captured = {name.name for op in lift(artifact(context, "qdq")).graph.ops() for name in op.captures}
     assert ("a_DequantizeLinear_Output" in captured) == (target == "npu")
 
 
@@ -117,7 +115,7 @@ def test_a_use_may_have_a_grid_of_its_own() -> None:
     model = parse("g (float[1, 4] x) => (float[1, 4] y, float[1, 4] z) { a = Neg(x) y = Abs(a) z = Exp(a) }")
     ir = lift(model)
     coarse = QuantSpec.of("uint8")
-    reader = ir.graph.producer(value(ir, "y"))
+    reader = value(ir, "y").producer
     assert reader is not None
     for site, scale in ((Site(value(ir, "a")), 0.25), (Site(value(ir, "a"), reader, 0), 1.0)):
         quantizer = ir.quant.place(site, coarse, "by hand")

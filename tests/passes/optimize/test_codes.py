@@ -167,7 +167,7 @@ def test_parameters_are_rounded_to_them_while_activations_are_observed() -> None
     with rewriter.trial():
         round_parameters(rewriter)
         gemm = next(iter(model.graph.ops()))
-        read = gemm.graph.op_inputs(gemm)[1]
+        read = gemm.inputs[1]
         assert read is not None and read.const is not None
         np.testing.assert_array_equal(read.const.numpy(), expected)
 
@@ -200,7 +200,7 @@ def test_other_numbers_for_one_user_drop_them() -> None:
     layer, rewriter = Layer.of(model, gemm), Rewriter(model)
     assert layer is not None
     with rewriter.action("a second user", gemm):
-        (x, _, b) = gemm.graph.op_inputs(gemm)
+        (x, _, b) = gemm.inputs
         rewriter.add_op(gemm.graph, "Gemm", [x, value_of(model, "w"), b], ["unused"])
     with rewriter.action("other numbers", gemm):
         layer.with_matrix(rewriter, layer.matrix * 2)
@@ -211,7 +211,7 @@ def test_other_numbers_for_what_a_body_reads_drop_them() -> None:
     model = lift(parse(CAPTURING))
     w = value_of(model, "w")
     (inner,) = (value for graph in model.graphs() for value in graph.values() if value.captured is w)
-    ((op, port),) = inner.graph.uses(inner)
+    ((op, port),) = inner.uses
     assert isinstance(port, int)
     spec = QuantSpec.of("int8", symmetric=True)
     quantizer = model.quant.place(Site(inner, op, port), spec, "test")

@@ -166,7 +166,7 @@ def test_a_bias_of_two_layers_becomes_two() -> None:
     feeds = positive_feeds(source, 1) * 2
     model, context = corrected(source, feeds)
     assert np.abs(shifts(source, context, feeds, "a")).max() < 0.51 * step_of(model, "b")
-    biases = [op.graph.op_inputs(op)[2] for op in model.graph.ops()]
+    biases = [op.inputs[2] for op in model.graph.ops()]
     assert len(set(biases)) == 2
 
 

@@ -128,7 +128,7 @@ def test_what_has_no_deviation_stays() -> None:
     found = ChannelMoments(np.array([3e6, 2.0, 2.0]), np.array([1e-9, 0.0, 4.0]))
     norm.change(Rewriter(model), wanted, found)
     (op,) = model.graph.ops()
-    mean, variance = (constant_numbers(value) for value in model.graph.op_inputs(op)[3:])
+    mean, variance = (constant_numbers(value) for value in op.inputs[3:])
     np.testing.assert_array_equal(mean, [0.5, 0.5, 1.0])
     np.testing.assert_array_equal(variance, [4, 0, 4])
 

@@ -271,7 +271,7 @@ def test_scales_are_no_further_apart_than_those_of_weights_may_be() -> None:
     (scales,) = (
         value.const.numpy()
         for op in model.graph.ops()
-        for value in op.graph.op_inputs(op)
+        for value in op.inputs
         if value is not None and value.name.startswith("c_scale") and value.const is not None
     )
     assert context.target is not None and scales.shape == (64, 1, 1, 1)
@@ -280,7 +280,7 @@ def test_scales_are_no_further_apart_than_those_of_weights_may_be() -> None:
 
 
 def _data(op: Op) -> list[Value]:
-    return [value for value in (*op.graph.op_inputs(op), *op.graph.op_outputs(op)) if value is not None]
+    return [value for value in (*op.inputs, *op.outputs) if value is not None]
 
 
 def test_targets_that_compute_all_in_integers_keep_such_functions_as_they_are() -> None:
@@ -346,7 +346,7 @@ def test_a_product_is_inserted_where_that_is_asked() -> None:
     model, _ = smoothed(source, feeds, "{insert=true}")
     check_outputs(source, lower(model), feeds[0], 1e-5)
     (product,) = [op for op in model.graph.ops() if op.is_type("Mul")]
-    (result,) = model.graph.op_outputs(product)
+    (result,) = product.outputs
     assert result is not None and list(model.quant.quantizers_on(result))
     assert errors(source, feeds, "smooth{insert=true},") < 0.7 * errors(source, feeds, "")
 

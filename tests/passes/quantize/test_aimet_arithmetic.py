@@ -269,6 +269,6 @@ def test_parameters_are_rounded_in_float32_as_aimet_does() -> None:
         rewriter.set_constant(weight, np.full((4, 2), 0.49999997, np.float32))
         round_parameters(rewriter)
         read = next(op for op in model.graph.ops() if op.is_type("MatMul"))
-        rounded = model.graph.op_inputs(read)[1]
+        rounded = read.inputs[1]
         assert rounded is not None and rounded.const is not None
         assert (rounded.const.numpy() == 1).all()

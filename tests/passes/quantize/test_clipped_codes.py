@@ -191,4 +191,4 @@ def test_clips_of_many_channels_stay() -> None:
 def _reads(model: ModelProto) -> list:
     wiring = Wiring(lift(model))
     (product,) = [op for op in wiring.model.graph.ops() if op not in wiring.hidden]
-    return [wiring.read(value) for value in product.graph.op_inputs(product) if value is not None]
+    return [wiring.read(value) for value in product.inputs if value is not None]

@@ -57,7 +57,7 @@ def test_a_captured_tensor_is_quantized_where_it_is_made_and_a_weight_once() -> 
     ]
     assert "w2_quantized" in codes and len([name for name in codes if name.startswith("w2_q")]) == 1
     quantize = [o for graph in qdq.graphs() for o in graph.ops() if o.is_type("QuantizeLinear")]
-    assert len([o for o in quantize if o.graph.op_inputs(o)[0] is value(qdq, "a")]) == 1
+    assert len([o for o in quantize if o.inputs[0] is value(qdq, "a")]) == 1
 
 
 def test_a_constant_on_one_grid_for_all_is_dequantized_in_each_body() -> None:

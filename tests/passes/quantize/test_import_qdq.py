@@ -67,7 +67,7 @@ def test_what_qc_wrote_in_bodies_comes_out_as_the_same_bytes() -> None:
     assert not [op for graph in graphs for op in graph.ops() if "uantizeLinear" in op.op_type]
     assert [tensor.name for tensor in second.float_model.graph.initializer] == ["w"]
     products = [op for graph in graphs for op in graph.ops() if op.is_type("MatMul")]
-    weights = {second.ir.quant.of_use(w, op, 1) for op in products if (w := op.graph.op_inputs(op)[1])}
+    weights = {second.ir.quant.of_use(w, op, 1) for op in products if (w := op.inputs[1])}
     assert len(products) == 4 and len(weights) == 1
 
 

@@ -27,7 +27,7 @@ def multipliers(activation: str, width: str) -> list[np.ndarray]:
     ops = {op.op_type: op for op in ir.graph.ops()}
     found = []
     for name, result in (("Conv", "y" if activation == "Relu" else "c"), ("ConvTranspose", "t")):
-        weight = ir.quant.get(Site(ir.graph.op_inputs(ops[name])[1], ops[name], 1))
+        weight = ir.quant.get(Site(ops[name].inputs[1], ops[name], 1))
         grids = weight, of_value(ir, "x"), of_value(ir, result)
         scale, data, made = (np.asarray(one.encoding.scale, np.float64) for one in grids if one is not None)
         found.append(scale * data / made)
@@ -54,7 +54,7 @@ def test_a_channel_without_weights_has_a_factor_that_the_device_adds_its_bias_wi
     }""")
     compiled = qc.compile(model, "w8a8", data=random_feeds(model), target="qnn-htp")
     (op,) = compiled.ir.graph.ops()
-    weight = compiled.ir.quant.get(Site(compiled.ir.graph.op_inputs(op)[1], op, 1))
+    weight = compiled.ir.quant.get(Site(op.inputs[1], op, 1))
     assert weight is not None and weight.encoding is not None
     factors = np.float64(weight.encoding.scale) * of_value(compiled.ir, "x").encoding.scale
     assert np.all(factors / of_value(compiled.ir, "y").encoding.scale >= 2.0**-20 * (1 - 1e-6))

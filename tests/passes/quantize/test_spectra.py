@@ -60,7 +60,7 @@ def tones() -> list[dict[str, np.ndarray]]:
 
 
 def ops_of(model: ModelProto) -> set[str]:
-    return {op.op_type + ":" + op.graph.op_outputs(op)[0].name for op in before_logarithms(lift(model).graph)}
+    return {op.op_type + ":" + op.outputs[0].name for op in before_logarithms(lift(model).graph)}
 
 
 def test_a_spectrogram_keeps_its_quiet_numbers() -> None:

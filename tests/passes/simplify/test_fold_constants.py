@@ -10,6 +10,7 @@ from support.pipelines import PREPARE, apply, run_model
 from support.simplified import kinds, simplified
 
 from qc.ir.errors import ModelError
+from qc.ir.facts.constants import initializer
 from qc.ir.onnx.lower import lower
 
 
@@ -161,7 +162,7 @@ def test_weights_are_folded_from_what_stores_them(text: str) -> None:
     )
     ir, _, _ = apply("fold-constants{max_growth=0}", model)
     (product,) = [op for op in ir.graph.ops() if op.op_type == "MatMul"]
-    assert ir.graph.constant(ir.graph.op_inputs(product)[1]) is not None
+    assert initializer(product.inputs[1]) is not None
 
 
 @pytest.mark.parametrize(

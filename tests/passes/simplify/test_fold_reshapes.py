@@ -7,6 +7,7 @@ import pytest
 from support.models import parse
 
 import qc
+from qc.ir.facts.constants import initializer
 from qc.runtime import open_session
 
 LENGTHS = "s = Shape(x)  n = Gather(s, zero)  u = Unsqueeze(n, front)"
@@ -33,7 +34,7 @@ def test_a_free_batch_follows_from_the_others() -> None:
     made = folded("l = Concat<axis = 0>(u, two, four)  y = Reshape(x, l)")
     assert ops(made) == ["Reshape"]
     (reshape,) = made.ir.graph.ops()
-    shape = made.ir.graph.constant(made.ir.graph.op_inputs(reshape)[1])
+    shape = initializer(reshape.inputs[1])
     assert shape is not None and shape.numpy().tolist() == [-1, 2, 4]
 
 

@@ -42,7 +42,7 @@ def test_functions_are_opened_and_quantized() -> None:
     products = [o for graph in ir.graphs() for o in graph.ops() if o.is_type("MatMul")]
     assert len(products) == 3
     for product in products:
-        given, weight = product.graph.op_inputs(product)
+        given, weight = product.inputs
         assert given is not None and weight is not None
         assert (
             ir.quant.of_use(given, product, 0) is not None and ir.quant.of_use(weight, product, 1) is not None

@@ -38,7 +38,7 @@ def test_a_limit_says_how_many_iterations_there_are() -> None:
     assert types(lower(ir)).count("MatMul") == 3
     assert "Loop" not in types(lower(ir))
     assert [value.name for value in ir.graph.values() if value.const is not None] == ["w"]
-    made = [value for op in ir.graph.ops() for value in ir.graph.op_outputs(op) if value is not None]
+    made = [value for op in ir.graph.ops() for value in op.outputs if value is not None]
     assert all(value.type.shape == (2, 4) for value in made)
 
 

@@ -33,7 +33,7 @@ class DropRelu(Pass):
         rewriter = Rewriter(model)
         for op in [op for op in model.graph.ops() if op.is_type("Relu")][: self.most]:
             with rewriter.action("drop", op):
-                rewriter.replace_uses(model.graph.op_outputs(op)[0], model.graph.op_inputs(op)[0])
+                rewriter.replace_uses(op.outputs[0], op.inputs[0])
                 rewriter.erase_op(op)
 '''
 

@@ -247,7 +247,7 @@ def test_a_mean_behind_a_maximum_has_the_name_and_the_shape_that_the_model_decla
     onnx.checker.check_model(compiled.model, full_check=True)
     assert {node.op_type: list(node.output) for node in compiled.model.graph.node}["ReduceMean"] == ["r"]
     read = qc.compile(compiled.model, "import-qdq", target="openvino", allow_unquantized=True)
-    assert {op.op_type: op.graph.op_outputs(op)[0].name for op in read.ir.graph.ops()}["ReduceMax"] == "r"
+    assert {op.op_type: op.outputs[0].name for op in read.ir.graph.ops()}["ReduceMax"] == "r"
 
 
 def _drawn(model: ModelProto) -> ModelProto:

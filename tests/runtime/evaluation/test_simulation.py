@@ -242,7 +242,7 @@ def test_a_tensor_with_several_quantizers_is_named_by_one() -> None:
     value = ir.graph.value_named("a")
     assert value is not None
     spec = QuantSpec.of("uint8")
-    for use in [None, *ir.graph.uses(value)]:
+    for use in [None, *value.uses]:
         site = (
             qc.ir.quant_table.Site(value) if use is None else qc.ir.quant_table.Site(value, use.op, use.port)
         )

@@ -56,7 +56,7 @@ def test_statistics_are_those_of_all_runs_of_a_body(model: ModelProto) -> None:
     model = with_unique_names(model)
     feeds = random_feeds(model, 3)
     ir = lift(model)
-    names = [v.name for graph in ir.graphs() for v in graph.values() if v.is_float and graph.producer(v)]
+    names = [v.name for graph in ir.graphs() for v in graph.values() if v.is_float and v.producer]
     observed = SINGLE.observe(model, dict.fromkeys(names, (HISTOGRAM,)), feeds)
     expected = all_numbers(model, feeds)
     for name in names:

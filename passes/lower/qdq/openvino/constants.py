@@ -38,7 +38,7 @@ def keep_constants(model: Model, rewriter: Rewriter) -> None:
     """Puts a LeakyRelu between factors below 0 and such an activation or rounding, and constants second."""
     ops = [op for op in model.ops() if op.is_type("Neg", *FOLDED)]
     found = [(op, source) for op in ops if (source := computed_input(op)) is not None and source.is_float]
-    swapped = [op for op, source in found if _is_free_sum(op) and op.graph.op_inputs(op)[1] is source]
+    swapped = [op for op, source in found if _is_free_sum(op) and op.inputs[1] is source]
     edges = [edge for op, source in found for edge in _edges_to_keep(op, source)]
     for op in swapped:
         _swap(rewriter, op)
@@ -48,7 +48,7 @@ def keep_constants(model: Model, rewriter: Rewriter) -> None:
 
 def _edges_to_keep(op: Op, source: Value) -> Iterator[tuple[Value, Op | None]]:
     """Tensors, with the op alone for which a LeakyRelu stands behind them, or None for all that read them."""
-    (result, *_) = op.graph.op_outputs(op)
+    (result, *_) = op.outputs
     turns_sign = _turns_sign(op, source)
     is_behind_kink = turns_sign and _is_kinked(source)
     if is_behind_kink or _scales_rows(op, source):
@@ -61,11 +61,11 @@ def _edges_to_keep(op: Op, source: Value) -> Iterator[tuple[Value, Op | None]]:
 
 def _is_free_sum(op: Op) -> bool:
     """Whether an op adds or multiplies, and its result has a free length."""
-    return op.is_type("Add", "Mul") and not has_known_lengths(op.graph.op_outputs(op)[0])
+    return op.is_type("Add", "Mul") and not has_known_lengths(op.outputs[0])
 
 
 def _swap(rewriter: Rewriter, op: Op) -> None:
-    first, second = op.graph.op_inputs(op)
+    first, second = op.inputs
     with rewriter.action("put the constant second", op):
         rewriter.set_input(op, 0, second)
         rewriter.set_input(op, 1, first)
@@ -73,17 +73,17 @@ def _swap(rewriter: Rewriter, op: Op) -> None:
 
 def _turns_sign(op: Op, data: Value) -> bool:
     if op.is_type("Neg", "Sub"):
-        return op.is_type("Neg") or op.graph.op_inputs(op)[0] is not data
-    factors = op.graph.op_inputs(op)[:2] if op.is_type("BatchNormalization", "Div", "Mul") else []
+        return op.is_type("Neg") or op.inputs[0] is not data
+    factors = op.inputs[:2] if op.is_type("BatchNormalization", "Div", "Mul") else []
     return any(_has_negative(value) for value in factors if value is not None and value is not data)
 
 
 def _has_negative(factor: Value) -> bool:
     """Whether a number of a constant is below 0, or may be."""
-    numbers, codes, producer = constant_numbers(factor), stored_codes(factor), factor.graph.producer(factor)
+    numbers, codes, producer = constant_numbers(factor), stored_codes(factor), factor.producer
     if numbers is not None or codes is None or producer is None:
         return numbers is None or bool((numbers < 0).any())
-    zero_point = constant_numbers(producer.graph.op_inputs(producer)[2]) if producer.num_inputs > 2 else None
+    zero_point = constant_numbers(producer.inputs[2]) if producer.num_inputs > 2 else None
     return bool(
         (codes.numpy().astype(np.float64) < (0 if zero_point is None else float(zero_point.max()))).any()
     )
@@ -114,7 +114,7 @@ def _is_matrix_product(op: Op) -> bool:
 
 
 def _others(op: Op, data: Value) -> list[Value]:
-    return [value for value in op.graph.op_inputs(op) if value is not None and value is not data]
+    return [value for value in op.inputs if value is not None and value is not data]
 
 
 def _is_by_rows(op: Op, data: Value) -> bool:

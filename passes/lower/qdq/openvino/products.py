@@ -44,7 +44,7 @@ def result_to_keep_apart(op: Op) -> Value | None:
     Args:
         op: a Conv, ConvTranspose, Gemm or MatMul of codes.
     """
-    result, end = op.graph.op_outputs(op)[0], end_of_product(op)
+    result, end = op.outputs[0], end_of_product(op)
     if _is_read_by_several(op) and not has_known_lengths(result):
         return result
     if op.is_type("Conv"):
@@ -60,15 +60,13 @@ def joined_to_keep_apart(op: Op) -> Value | None:
     Rows are along another axis than the last, or along the last one in front of a Transpose. Of columns it
     is an Expand of a constant; for a convolution, what is joined to a product of data.
     """
-    (result, *_) = op.graph.op_outputs(op)
+    (result, *_) = op.outputs
     if result is None or not result.is_float:
         return None
-    expanded = next(filter(_is_expanded_row, op.graph.op_inputs(op)), None)
+    expanded = next(filter(_is_expanded_row, op.inputs), None)
     if expanded is not None:
         return expanded
-    if any(map(_is_product_of_data, op.graph.op_inputs(op))) and comes_to(
-        result, _convolves, _lets_rounding_pass
-    ):
+    if any(map(_is_product_of_data, op.inputs)) and comes_to(result, _convolves, _lets_rounding_pass):
         return result
     is_last = op.attribute("axis") in (-1, len(result.type.shape or ()) - 1)
     goal = _turns_for_weight if is_last else _multiplies_by_stored_weight
@@ -95,12 +93,12 @@ def _convolves(op: Op) -> bool:
 
 
 def _expands_constant(op: Op) -> bool:
-    data = op.graph.op_inputs(op)[0] if op.is_type("Expand") else None
+    data = op.inputs[0] if op.is_type("Expand") else None
     return data is not None and constant_numbers(data) is not None
 
 
 def _turns_for_weight(op: Op) -> bool:
-    (result, *_) = op.graph.op_outputs(op)
+    (result, *_) = op.outputs
     if result is None or not op.is_type("Transpose"):
         return False
     return comes_to(result, _multiplies_by_stored_weight, _lets_rounding_pass)
@@ -119,36 +117,36 @@ def _is_chained(op: Op) -> bool:
     """
     if not _is_by_stored_weight(op):
         return False
-    (value, *_) = op.graph.op_outputs(op)
+    (value, *_) = op.outputs
     is_scaled = not _has_bias(op)
     while value is not None and (reader := only_reader(value)) is not None:
         if is_qdq(reader, "QuantizeLinear"):
             return is_scaled and comes_to(value, _multiplies_by_stored_weight, moves_or_keeps_shape)
         if not (reader.is_type("Relu", "Clip") or is_grid_preserving(reader) or _adds_number(reader)):
             is_scaled = reader.is_type("Div", "Mul", "Neg")
-        value = reader.graph.op_outputs(reader)[0]
+        value = reader.outputs[0]
     return False
 
 
 def _is_read_by_several(op: Op) -> bool:
     """Whether several ops, or one that becomes several, read a product without a bias, be it moved before."""
-    (value, *_) = op.graph.op_outputs(op)
+    (value, *_) = op.outputs
     while value is not None and (reader := only_reader(value)) is not None and is_grid_preserving(reader):
-        value = reader.graph.op_outputs(reader)[0]
-    readers = [use.op for use in value.graph.uses(value)] if value is not None else []
+        value = reader.outputs[0]
+    readers = [use.op for use in value.uses] if value is not None else []
     is_several = len(readers) > 1 or any(reader.is_type(*_NORMS) for reader in readers)
     return is_several and not _has_bias(op)
 
 
 def _adds_number(op: Op) -> bool:
-    addends = map(constant_numbers, op.graph.op_inputs(op))
+    addends = map(constant_numbers, op.inputs)
     return op.is_type("Add", "Sub") and any(addend is not None and addend.size == 1 for addend in addends)
 
 
 def _has_bias(op: Op) -> bool:
     """Whether something is added: OpenVINO takes a bias of zeros for none."""
     port = bias_port(op)
-    bias = op.graph.op_inputs(op)[port] if port is not None and port < op.num_inputs else None
+    bias = op.inputs[port] if port is not None and port < op.num_inputs else None
     numbers = constant_numbers(bias)
     return bias is not None and (numbers is None or bool(numbers.any()))
 
@@ -158,7 +156,7 @@ def _multiplies_by_stored_weight(op: Op) -> bool:
 
 
 def _is_by_stored_weight(op: Op) -> bool:
-    weight = op.graph.op_inputs(op)[1]
+    weight = op.inputs[1]
     return weight is not None and stored_codes(weight) is not None
 
 
@@ -170,7 +168,7 @@ def _is_moved_along(value: Value) -> bool:
         return is_grid_preserving(op) or op.is_type("Neg", "Pad")
 
     def is_along(op: Op) -> bool:
-        made = [result.type.shape or () for result in op.graph.op_outputs(op) if result is not None]
+        made = [result.type.shape or () for result in op.outputs if result is not None]
         return op.is_type(*_POOLS) or (moves(op) and any(_appends_ones(shape, longer) for longer in made))
 
     return bool(shape) and comes_to(value, is_along, moves)
@@ -182,10 +180,10 @@ def _appends_ones(shape: Shape, longer: Shape) -> bool:
 
 def _is_strided_point(op: Op) -> bool:
     """Whether a convolution has a kernel of one element, and strides."""
-    weight = op.graph.op_inputs(op)[1]
+    weight = op.inputs[1]
     kernel = (weight.type.shape or ())[2:] if weight is not None else ()
     return set(kernel) == {1} and set(op.attribute("strides", [1])) != {1}
 
 
 def _is_transposed(value: Value) -> bool:
-    return any(use.op.is_type("Transpose") for use in value.graph.uses(value))
+    return any(use.op.is_type("Transpose") for use in value.uses)

@@ -54,8 +54,8 @@ def keep_reductions(model: Model, rewriter: Rewriter) -> None:
 def unkeep_reductions(model: Model, rewriter: Rewriter) -> None:
     """Takes such means and maxima away again."""
     for op in [op for op in model.ops() if op.is_type("Max", *_MEANS.values())]:
-        (source, *_), (result, *_) = op.graph.op_inputs(op), op.graph.op_outputs(op)
-        before = op.graph.producer(source) if source is not None else None
+        (source, *_), (result, *_) = op.inputs, op.outputs
+        before = source.producer if source is not None else None
         if source is None or result is None or before is None or not result.is_float:
             continue
         is_mean = _is_mean_of_one(op, before)
@@ -75,14 +75,14 @@ def _is_mean_of_one(mean: Op, before: Op) -> bool:
     """Whether a mean is over the axes of which nothing but a maximum or minimum is left, for it alone."""
     if not before.is_type(*_MEANS) or _MEANS[before.op_type] != mean.op_type:
         return False
-    (source, *axes), (_, *others) = mean.graph.op_inputs(mean), before.graph.op_inputs(before)
+    (source, *axes), (_, *others) = mean.inputs, before.inputs
     same_axes = axes == others and mean.attribute("axes") == before.attribute("axes")
     return only_reader(source) is mean and same_axes and before.attribute("keepdims", 1) == 1
 
 
 def _scaled_source(op: Op) -> Value | None:
     """What a reduction or average reads, if scales must not move behind it."""
-    source = op.graph.op_inputs(op)[0] if op.is_type("AveragePool", *_REDUCTIONS) else None
+    source = op.inputs[0] if op.is_type("AveragePool", *_REDUCTIONS) else None
     if source is None or not source.is_float:
         return None
     if op.is_type("AveragePool"):
@@ -92,7 +92,7 @@ def _scaled_source(op: Op) -> Value | None:
 
 def _rounded_maximum(op: Op) -> Value | None:
     """The result of a reduction to a maximum or minimum, if something of it is rounded."""
-    result = op.graph.op_outputs(op)[0] if op.is_type(*_MEANS) else None
+    result = op.outputs[0] if op.is_type(*_MEANS) else None
     return result if result is not None and result.is_float and _is_rounded(result) else None
 
 
@@ -100,7 +100,7 @@ def _counts_zeros_among_codes(op: Op, source: Value) -> bool:
     """Whether an average counts the zeros around codes, of which 0 is not the zero point."""
     counts = op.attribute("count_include_pad", 0) and any(op.attribute("pads", ()))
     dequantize = dequantize_behind(source) if counts else None
-    zero_point = dequantize.graph.op_inputs(dequantize)[2:] if dequantize is not None else []
+    zero_point = dequantize.inputs[2:] if dequantize is not None else []
     numbers = constant_numbers(zero_point[0]) if zero_point else None
     return numbers is not None and bool(numbers.any())
 
@@ -130,11 +130,11 @@ def _put_maximum_in_front(rewriter: Rewriter, op: Op, source: Value) -> None:
 
 def _is_maximum_for_reductions(op: Op, result: Value) -> bool:
     """Whether an op is the maximum of a tensor and the least number, and reductions alone read it."""
-    readers = [use.op for use in result.graph.uses(result)]
+    readers = [use.op for use in result.uses]
     is_reduced = all(reader.is_type("AveragePool", *_REDUCTIONS) for reader in readers)
-    if not op.is_type("Max") or op.num_inputs != 2 or not is_reduced or result.graph.is_output(result):
+    if not op.is_type("Max") or op.num_inputs != 2 or not is_reduced or result.is_output:
         return False
-    numbers = constant_numbers(op.graph.op_inputs(op)[1])
+    numbers = constant_numbers(op.inputs[1])
     return numbers is not None and numbers.ndim == 0 and bool(numbers == _least(result))
 
 
@@ -149,8 +149,8 @@ def _is_rounded(value: Value) -> bool:
 
 
 def _put_mean_behind(rewriter: Rewriter, op: Op, result: Value) -> None:
-    graph, readers = op.graph, set(op.graph.uses(result))
-    (_, *axes) = graph.op_inputs(op)
+    graph, readers = op.graph, set(result.uses)
+    (_, *axes) = op.inputs
     kept = rewriter.add_value(graph, f"{result.name}_kept", result.type)
     attributes = {name: op.attribute(name) for name in _ATTRIBUTES}
     rewriter.add_op(graph, _MEANS[op.op_type], (result, *axes), [kept], attributes)

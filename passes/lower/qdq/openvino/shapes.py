@@ -26,14 +26,14 @@ _FILLS = ("ConstantOfShape", "Expand", "Range", "Tile")
 def keep_shapes(model: Model, rewriter: Rewriter) -> None:
     """Writes a single free length that decides how many elements a tensor gets as a sum over the shape."""
     for op in [op for op in model.ops() if op.is_type("Gather", "Shape", "Slice")]:
-        found, (result, *_) = _single_length(op), op.graph.op_outputs(op)
+        found, (result, *_) = _single_length(op), op.outputs
         if found is not None and result is not None and comes_to(result, _is_fill, _makes_no_floats):
             _write_as_sum(rewriter, op, *found)
 
 
 def _single_length(op: Op) -> tuple[Value, np.ndarray] | None:
     """The tensor and axis of the free length that an op tells of; None if it tells of more, or of none."""
-    found, (result, *_) = told_axes(op), op.graph.op_outputs(op)
+    found, (result, *_) = told_axes(op), op.outputs
     if found is None or result is None or result.type.elem_type not in (0, TensorProto.INT64):
         return None
     data, axis = found
@@ -47,11 +47,11 @@ def _is_fill(op: Op) -> bool:
 
 
 def _makes_no_floats(op: Op) -> bool:
-    return not any(result is not None and result.is_float for result in op.graph.op_outputs(op))
+    return not any(result is not None and result.is_float for result in op.outputs)
 
 
 def _write_as_sum(rewriter: Rewriter, op: Op, data: Value, axis: np.ndarray) -> None:
-    graph, (result, *_) = op.graph, op.graph.op_outputs(op)
+    graph, (result, *_) = op.graph, op.outputs
     assert result is not None
     axes = len(data.original.type.shape or ())
     of_shape = ValueType(TensorProto.INT64, (axes,))

@@ -113,7 +113,7 @@ class ConnectedGraph(PartlyProvided):
 def _is_unknown(value: Value) -> bool:
     """Whether a tensor is neither made nor given."""
     value = value.original
-    made = value.graph.producer(value) is not None or value.graph.is_input(value)
+    made = value.producer is not None or value.is_input
     return not made and constant_data(value) is None
 
 

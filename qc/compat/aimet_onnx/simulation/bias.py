@@ -88,7 +88,7 @@ def _of_sums(node: Node, site: Site, source: QcQuantizeOp, weight: QcQuantizeOp)
     if isinstance(weight.spec.granularity, PerBlock):
         scale = weight.encoding.channel_scale(weight.axes.channel)
     scale = np.asarray(source.encoding.scale * scale)
-    if scale.shape not in ((), const.shape) or len(site.value.graph.uses(site.value)) != 1:
+    if scale.shape not in ((), const.shape) or len(site.value.uses) != 1:
         return None
     return None if np.any(np.abs(const.numpy()) / scale > _LARGEST_CODE) else _encoding(scale)
 

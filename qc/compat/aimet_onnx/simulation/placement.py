@@ -78,7 +78,7 @@ class Placement:
     def is_read_once(self, name: str) -> bool:
         """Whether one op reads a tensor, and it is no output of the model."""
         value = self.sites[name].value
-        return len(self.nodes.readers(value)) == 1 and not self.nodes.is_output(value)
+        return len(self.nodes.readers(value)) == 1 and not value.is_output
 
     def effective(self, name: str) -> QcQuantizeOp | None:
         """The quantizer that decides about a tensor."""
