@@ -144,7 +144,7 @@ def _in_front_of_functions(values: Iterable[Value]) -> Iterator[Value]:
     """
     found: set[Value] = set()
     for value in values:
-        readers = [use.op for use in value.graph.uses(value)]
+        readers = [use.op for use in value.uses]
         if any(is_gating(op) or not found.isdisjoint(_results(op)) for op in readers):
             found.add(value)
             yield value
