@@ -115,9 +115,14 @@ def quantize(x: np.ndarray, encoding: Encoding, rounding: Rounding = Rounding.HA
     x, scale = x.astype(wide, copy=False), scale.astype(wide, copy=False)
     zero_point = spread(encoding.zero_point, encoding, x.shape).astype(wide)
     lowest, highest = (np.asarray(limit, wide) - zero_point for limit in spec.code_range)
-    y = np.clip(x / scale - spec.shift if spec.shifted else x / scale, lowest, highest)
-    y = np.where(np.isnan(y), lowest, y)
-    return (round_ties(y, rounding, lowest) + zero_point).astype(np.int32)
+    y = np.asarray(x / scale)  # from here on in place: weights are large
+    if spec.shifted:
+        y -= spec.shift
+    np.clip(y, lowest, highest, out=y)
+    np.copyto(y, lowest, where=np.isnan(y))
+    y = np.asarray(round_ties(y, rounding, lowest))
+    y += zero_point
+    return y.astype(np.int32)
 
 
 def _to_float(x: np.ndarray, format: FloatFormat) -> np.ndarray:
@@ -135,8 +140,11 @@ def dequantize(codes: np.ndarray, encoding: Encoding) -> np.ndarray:
         values = codes.astype(np.float32)
         return values * scale if encoding.spec.format.scaled else values
     zero_point = spread(encoding.zero_point, encoding, codes.shape)
-    steps = (codes.astype(np.int32) - zero_point).astype(np.float32)
-    return (steps + np.float32(encoding.spec.shift) if encoding.spec.shifted else steps) * scale
+    steps = np.subtract(codes, zero_point, dtype=np.int32, casting="unsafe").astype(np.float32)
+    if encoding.spec.shifted:
+        steps += np.float32(encoding.spec.shift)
+    steps *= scale  # in place, as in quantize
+    return steps
 
 
 def fake_quantize(x: np.ndarray, encoding: Encoding, rounding: Rounding = Rounding.HALF_EVEN) -> np.ndarray:

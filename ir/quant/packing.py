@@ -20,12 +20,16 @@ def pack(codes: np.ndarray, bits: int) -> np.ndarray:
         UsageError: another number of bits, or a code that does not fit.
     """
     _data_type(bits, signed=False)
-    flat = np.asarray(codes).ravel().astype(np.int16)
+    flat = np.asarray(codes).ravel()
     if flat.size and not (-(1 << (bits - 1)) <= flat.min() and flat.max() < 1 << bits):
         raise UsageError(f"codes from {flat.min()} to {flat.max()} do not fit {bits} bits")
     of_byte = 8 // bits
-    rows = np.pad(flat & ((1 << bits) - 1), (0, -flat.size % of_byte)).reshape(-1, of_byte)
-    return np.bitwise_or.reduce(rows << np.arange(0, 8, bits), axis=1).astype(np.uint8)
+    unsigned = flat.astype(np.int8).view(np.uint8) & ((1 << bits) - 1)
+    rows = np.pad(unsigned, (0, -flat.size % of_byte)).reshape(-1, of_byte)
+    packed = rows[:, 0].copy()
+    for place in range(1, of_byte):
+        packed |= rows[:, place] << (place * bits)
+    return packed
 
 
 def unpack(packed: np.ndarray, bits: int, signed: bool, shape: tuple[int, ...]) -> np.ndarray:

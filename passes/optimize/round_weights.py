@@ -106,14 +106,15 @@ class RoundWeights(Pass):
         if features is None:
             return {}
         assert quantizer.encoding is not None
-        judged = features.centred if visit.has_biases else features
+        if visit.has_biases:
+            features = features.centred
         limit = visit.pair_limit
         least = limit.least_scales(quantizer.spec.granularity)
-        given = Problem.of(layer, quantizer.encoding, judged, self.mismatch, least)
+        given = Problem.of(layer, quantizer.encoding, features, self.mismatch, least)
         nearest = layer.as_matrix(codes_of(layer.weight.array, quantizer)).astype(np.float64)
         problem, found = self._solved(given, may_scale=not quantizer.frozen)
         found = layer.as_matrix(limit.limited(layer.as_weight(found)))
-        change = _Change(layer, judged)
+        change = _Change(layer, features)
         before, after = (
             change.error(one.numbers(codes)) for one, codes in ((given, nearest), (problem, found))
         )

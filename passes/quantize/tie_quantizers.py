@@ -198,7 +198,9 @@ def _only_flows_into(model: Model, quantizer: Quantizer, op: Op) -> bool:
 def _is_private(value: Value, held: set[Value], op: Op) -> bool:
     if value.is_output or value.original.const is not None:
         return value.original.const is not None
-    moved = (use.op for use in value.uses if use.op is not op)
+    # One after the other and in no order: of thousands that read it, mostly the first tells.
+    readers = map(value.graph.payload, value.graph.nx.sinks(value.id))
+    moved = (reader for reader in readers if isinstance(reader, Op) and reader is not op)
     return all(all(out in held for out in mover.outputs if out is not None) for mover in moved)
 
 
@@ -206,7 +208,7 @@ def _before_move(model: Model, site: Site) -> Site | None:
     """Where an op that only moves data for a single reader reads it; None if none such makes what is read."""
     value = site.value
     mover = value.producer
-    if mover is None or not is_grid_preserving(mover) or value.is_output or len(value.uses) > 1:
+    if mover is None or not is_grid_preserving(mover) or not value.is_read_once:
         return None
     held, source = model.quant.get(Site(value)), mover.inputs[0]
     if held is None or held.is_fixed or source is None or mover.num_outputs > 1:

@@ -61,10 +61,11 @@ def limited(values: np.ndarray, read: Read, data: TensorRef) -> np.ndarray:
     encoding = read.quantizations[0].encoding if is_stored(read) else None
     if encoding is None or not data.size:
         return values
-    codes = _codes(data, encoding).astype(
-        np.int32 if isinstance(encoding.spec.format, IntFormat) else np.float32
-    )
-    ends = (dequantize(np.full(data.shape, code), encoding) for code in (codes.min(), codes.max()))
+    codes = _codes(data, encoding)
+    if not isinstance(encoding.spec.format, IntFormat):
+        codes = codes.astype(np.float32)
+    of_scales = spread(encoding.scale, encoding, data.shape).shape
+    ends = (dequantize(np.full(of_scales, code), encoding) for code in (codes.min(), codes.max()))
     return np.clip(values, *ends)
 
 

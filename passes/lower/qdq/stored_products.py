@@ -214,9 +214,10 @@ def packed(stored: Stored) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     def of_blocks(parameter: np.ndarray) -> np.ndarray:
         return _oriented(spread(parameter, encoding, shape), shape, stored.by_rows)[:, ::size]
 
-    codes = _oriented(codes_of(constant.numpy(), quantizer), shape, stored.by_rows) + offset
+    signed = _oriented(codes_of(constant.numpy(), quantizer), shape, stored.by_rows)
+    codes = (signed + offset).astype(np.uint8, order="C")
     blocks = -(-length // size)
-    codes = np.pad(codes, ((0, 0), (0, blocks * size - length)), constant_values=middle).astype(np.uint8)
+    codes = np.pad(codes, ((0, 0), (0, blocks * size - length)), constant_values=middle)
     zeros = (of_blocks(encoding.zero_point) + offset).astype(np.uint8)
     in_bytes = _in_bytes(codes, bits).reshape(channels, blocks, size * bits // 8)
     zero_point = _in_bytes(np.pad(zeros, ((0, 0), (0, -blocks * bits // 4 % 2))), bits)

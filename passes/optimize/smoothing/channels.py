@@ -18,7 +18,7 @@ from qc.ir.value_type import Shape
 from ..layers.constant import Constant
 from ..layers.layer import Layer
 from ..scaling.operators import ONE_INPUT, padded_to
-from .gates import Gate, gate_at
+from .gates import Gate, gate_at, is_gating
 
 # Input ports of scale and bias of normalizations that ONNX does not define.
 _OTHER_NORMALIZATIONS = {
@@ -117,7 +117,8 @@ def channels_of(
     settled: set[tuple[Value, int]] = set()  # whatever reaches these cannot be scaled, nor asked again
     taken: set[Layer] = set()
     chosen: list[Channels] = []
-    for value in reversed([value for op in model.graph.ops() for value in _results(op)]):
+    results = reversed([value for op in model.graph.ops() for value in _results(op)])
+    for value in _in_front_of_functions(results) if gates_only else results:
         made = _made(model, value, by_result)
         if made is None:
             continue
@@ -133,6 +134,20 @@ def channels_of(
         source = by_result.get(value)
         chosen.append(Channels(value, source, divided, tuple(found.layers), found.scaled, tuple(found.gates)))
     return chosen[::-1]
+
+
+def _in_front_of_functions(values: Iterable[Value]) -> Iterator[Value]:
+    """Those from which a way leads to an op that every gate has; the others would be followed for nothing.
+
+    Args:
+        values: those of a graph, each behind all that is made of it.
+    """
+    found: set[Value] = set()
+    for value in values:
+        readers = [use.op for use in value.uses]
+        if any(is_gating(op) or not found.isdisjoint(_results(op)) for op in readers):
+            found.add(value)
+            yield value
 
 
 def _divides(layer: Layer) -> bool:

@@ -114,6 +114,11 @@ def _told_apart(op: Op, bits: int) -> float:
     return max(beta, 1 - beta) / alpha
 
 
+def is_gating(op: Op) -> bool:
+    """Whether every gate has such an op: one of a function of more than constants."""
+    return op.is_type("HardSwish", *_FUNCTIONS)
+
+
 def gate_at(use: Use, value: Value, axis: int, weight: QuantSpec | None = None) -> Gate | None:
     """The function that begins with a use of a tensor and ends in a product with it; None if there is none.
 

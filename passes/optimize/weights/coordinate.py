@@ -35,7 +35,7 @@ def coordinate_descent(problem: Problem, codes: np.ndarray, sweeps: int = 4) -> 
     """Codes whose error is at most that of the given ones, one feature at a time; in their shape.
 
     Args:
-        codes: where to begin; float64 whole numbers.
+        codes: where to begin; whole numbers in the dtype of the problem.
         sweeps: how often each feature is visited, at most.
     """
     codes = by_feature(codes.copy())

@@ -72,7 +72,8 @@ class Features:
         """The same without their means: what a bias of each layer can make up for does not count."""
         gram = self.gram.copy()
         for mean in self.means:
-            gram -= mean[:, :, np.newaxis] * mean[:, np.newaxis, :] / len(self.means)
+            for row in range(mean.shape[-1]):  # all at once would need as much memory as the matrices twice
+                gram[:, row] -= mean[:, row, np.newaxis] * mean / len(self.means)
         # Of constants the rounding of sums is left, which may be below zero: all is as if the features of
         # both models varied together by a little.
         rounding = _ROUNDING * np.einsum("gii->g", self.gram)[:, np.newaxis]

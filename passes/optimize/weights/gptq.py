@@ -51,11 +51,11 @@ def in_order_with_error(
     """The codes of :func:`in_order`, and the error of each output, which is the sum of what steps leave.
 
     Args:
-        factor: that of the Gram matrix, see :func:`lower_factor`.
+        factor: that of the Gram matrix, see :func:`lower_factor`; in the dtype of the problem.
     """
     groups, outputs, features = problem.wanted.shape
-    codes = np.swapaxes(np.empty((groups, features, outputs)), 1, 2)
-    errors = np.empty((groups, features, outputs))
+    codes = np.swapaxes(np.empty((groups, features, outputs), problem.wanted.dtype), 1, 2)
+    errors = np.empty((groups, features, outputs), problem.wanted.dtype)
     left = np.zeros((groups, outputs))
     for start in range(0, features, _AT_ONCE):
         stop = min(start + _AT_ONCE, features)
@@ -67,11 +67,11 @@ def in_order_with_error(
             codes[..., i] = problem.nearest(aim if i or first is None else first, i)
             number = problem.numbers(codes[..., i], i)
             errors[:, i] = problem.wanted[..., i] - number
-            left += np.square((aim - number) * pivot)
+            left += np.square((aim - number) * pivot, dtype=np.float64)  # in float32 it may be 0
     return codes, left
 
 
 def lower_factor(gram: np.ndarray) -> np.ndarray:
     """The lower triangular ``L`` with ``gram = L'L``, of each of several positive definite matrices."""
-    factor = np.linalg.cholesky(gram[:, ::-1, ::-1])
-    return np.ascontiguousarray(np.swapaxes(factor[:, ::-1, ::-1], 1, 2))  # others are slow to multiply
+    factor = np.linalg.cholesky(gram[:, ::-1, ::-1], upper=True)
+    return np.ascontiguousarray(factor[:, ::-1, ::-1])  # others are slow to multiply

@@ -104,7 +104,23 @@ class Problem:
             return np.swapaxes(np.swapaxes(array, 1, 2)[groups, order], 1, 2)
 
         groups = np.arange(len(order))[:, np.newaxis]
-        return replace(self._each(columns), gram=columns(self.gram)[groups, order])
+        gram = np.stack([one[which][:, which] for one, which in zip(self.gram, order, strict=True)])
+        return replace(self._each(columns), gram=gram)
+
+    @property
+    def in_single_precision(self) -> Problem:
+        """The same in float32, twice as fast for what is only tried.
+
+        Each Gram matrix has a mean of 1 on its diagonal, which codes do not depend on: small ones would be 0.
+        """
+
+        def single(array: np.ndarray) -> np.ndarray:
+            return array.astype(np.float32) if array.dtype == np.float64 else array
+
+        mean = np.einsum("gii->g", self.gram) / self.gram.shape[-1]
+        return replace(
+            self._each(single), gram=(self.gram / mean[:, np.newaxis, np.newaxis]).astype(np.float32)
+        )
 
     def of_features(self, features: slice | np.ndarray) -> Problem:
         """The problem of some features, as if there were no others."""
@@ -140,7 +156,8 @@ class Problem:
         Args:
             scale: of each element.
         """
-        return replace(self, scale=np.maximum(scale, self.least).astype(np.float32).astype(np.float64))
+        stored = np.maximum(scale, self.least).astype(np.float32)
+        return replace(self, scale=stored.astype(self.scale.dtype))
 
     def encoding(self, encoding: Encoding) -> Encoding:
         """The encoding that this is the problem of, with the scales as they are here."""

@@ -27,7 +27,8 @@ def choose_scales(problem: Problem) -> Problem:
     """
     outputs = problem.wanted.shape[1]
     ordered = problem.reordered(activation_order(problem.gram))
-    factor = lower_factor(ordered.gram)
+    factor = lower_factor(ordered.gram).astype(np.float32)
+    ordered = ordered.in_single_precision
     together = max(_AT_ONCE // max(problem.wanted.size, 1), 1)
     errors = []
     for start in range(0, len(_FACTORS), together):
@@ -54,9 +55,10 @@ def refit_scales(problem: Problem, codes: np.ndarray) -> tuple[Problem, np.ndarr
         for part in problem.parts:
             refitted = _refitted(refitted, codes, part)
         refitted = refitted.with_scale(np.maximum(refitted.scale, least))
-        improved = coordinate_descent(refitted, codes, sweeps=1)
+        single = coordinate_descent(refitted.in_single_precision, codes.astype(np.float32), sweeps=1)
+        improved = single.astype(np.float64)
         less = refitted.error(improved).sum()
-        if less >= error:
+        if not less < error:
             break
         problem, codes, error = refitted, improved, less
     return problem, codes
@@ -65,9 +67,9 @@ def refit_scales(problem: Problem, codes: np.ndarray) -> tuple[Problem, np.ndarr
 def _refitted(problem: Problem, codes: np.ndarray, part: slice | np.ndarray) -> Problem:
     """With the best scales for some features, of which each has one scale in an output."""
     unit = (codes - problem.zero)[..., part]
-    gram = problem.gram[:, :, part]
-    slope = ((problem.wanted - problem.numbers(codes)) @ gram * unit).sum(-1)
-    curvature = (unit @ gram[:, part] * unit).sum(-1)
+    products = unit @ problem.gram[:, part]
+    slope = (products * (problem.wanted - problem.numbers(codes))).sum(-1)
+    curvature = (products[..., part] * unit).sum(-1)
     owner = problem.shared[..., part][..., 0]
     top, bottom = (np.bincount(owner.ravel(), one.ravel()) for one in (slope, curvature))
     step = np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)

@@ -111,9 +111,13 @@ def test_steps_of_gptq_tell_the_error_of_its_codes() -> None:
 
 def test_the_search_for_scales_factors_each_gram_matrix_once(monkeypatch: pytest.MonkeyPatch) -> None:
     given = problem(np.random.default_rng(9), 6, 8, groups=2)
-    factored = []
-    cholesky = np.linalg.cholesky
-    monkeypatch.setattr(np.linalg, "cholesky", lambda gram: factored.append(len(gram)) or cholesky(gram))
+    factored, cholesky = [], np.linalg.cholesky
+
+    def counted(gram: np.ndarray, **how: bool) -> np.ndarray:
+        factored.append(len(gram))
+        return cholesky(gram, **how)
+
+    monkeypatch.setattr(np.linalg, "cholesky", counted)
     monkeypatch.setattr("qc.passes.optimize.weights.scales._AT_ONCE", 1)  # as if it were a large weight
     choose_scales(given)
     assert factored == [2]
@@ -214,6 +218,19 @@ def test_scales_that_fit_the_codes_lose_less(shape: str) -> None:
         for scale_id in np.unique(shared):
             assert len(np.unique(one.scale[shared == scale_id])) == 1
         np.testing.assert_array_equal(one.scale, one.scale.astype(np.float32))
+
+
+def test_scales_do_not_depend_on_the_size_of_features() -> None:
+    given = problem(np.random.default_rng(10), 6, 12, groups=2)
+    sizes = np.array([1.0, 1e-44])[:, np.newaxis, np.newaxis]  # as of a part that data hardly reaches
+    tiny = replace(given, gram=given.gram * sizes)
+    for one in (given, tiny):
+        refitted, codes = refit_scales(one, gptq(one))
+        assert (refitted.error(codes).sum(1) <= one.error(gptq(one)).sum(1)).all()
+    np.testing.assert_array_equal(choose_scales(tiny).scale, choose_scales(given).scale)
+    np.testing.assert_array_equal(
+        refit_scales(tiny, gptq(tiny))[1][0], refit_scales(given, gptq(given))[1][0]
+    )
 
 
 @pytest.mark.parametrize("method", ["gptq", "qronos", "coordinate", "adaround", "best"])
