@@ -145,8 +145,8 @@ def tell_of_doubt(found: Found, judge: Judge) -> None:
         return
     print_warning(
         f"{count(verdict.samples, 'sample')} cannot tell for sure whether '{judge.metric.name}' stays within "
-        f"{judge.max_drop} of float: {verdict.drop:.2g}{verdict.error_text} is lost, and {verdict.limit:.2g} may be; more "
-        "samples in --eval-data would tell"
+        f"{judge.max_drop} of float: {verdict.drop:.2g}{verdict.error_text} is lost, and {verdict.limit:.2g} "
+        "may be; more samples in --eval-data would tell"
     )
 
 
