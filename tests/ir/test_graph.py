@@ -8,6 +8,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper
 from support.models import floats, model_of, parse
 
 from qc.ir.errors import ModelError
+from qc.ir.facts.constants import initializer
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.onnx.lift import MAX_NESTING, lift
 from qc.ir.onnx.lower import lower, serialize
@@ -78,7 +79,7 @@ def test_captured_values() -> None:
     assert inside.captured is named(middle, "a")
     assert inside.original is named(graph, "a") and inside.name == "a"
     assert inside.producer is None
-    const = inner.constant(named(inner, "w"))
+    const = initializer(named(inner, "w"))
     assert const is not None
     np.testing.assert_array_equal(const.numpy(), [1, 2])
     assert [use.op for use in named(graph, "a").uses] == [outer]
