@@ -174,6 +174,9 @@ class OpRule(Strict):
         wraps: what lies beyond the grid of the result gets a code of the other end, so it must hold those
             of all that is joined.
         share_grid: all that is joined, or interpolated, and the output must have one grid.
+        wide: beside activations of 8 bits what it reads and makes has the wider format among ``also`` of
+            them, as the target cuts its results off instead of rounding them. The result of a product stays
+            in 8 bits and is rounded again for it.
         signed_operands: a product of two data tensors runs in integers only if their zero points are 0: they
             have signed codes, but for a first one that is never negative.
         constant_weight: ``True``: it runs in integers only by a weight that is a constant; formats: that
@@ -213,6 +216,7 @@ class OpRule(Strict):
     constants: bool = False
     share_grid: bool = False
     wraps: bool = False
+    wide: bool = False
     signed_operands: bool = False
     constant_weight: bool | tuple[str, ...] = False
     plain_products: bool = False

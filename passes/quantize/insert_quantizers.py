@@ -33,6 +33,8 @@ from .placement.unit import Reason, Unit
 from .placement.units import UnitMap
 from .placement.weighing import quickest_units
 from .placement.weights_alone import has_rows_in_codes, large_tables, storing_weights_alone, table_of
+from .placement.wide import wide_tensors
+from .precision.one_format import unify_formats
 
 FLOAT = "float"  # of activations: they have no quantizers
 
@@ -52,7 +54,9 @@ class InsertQuantizers(Pass):
 
     A spectrum whose logarithm the model takes stays float where that logarithm runs in float: it tells apart
     numbers that are far smaller than a step of a grid over the loudest. So does an angle of which the model
-    takes sine and cosine, such as a position in a sentence times a frequency: its grid spans all turns.
+    takes sine and cosine, such as a position in a sentence times a frequency: its grid spans all turns. Where
+    a target runs these in integers, and computes every op in one width, they have 16 bits among others of 8,
+    as have squares that only a root sees, and what a rule of the target calls ``wide``.
 
     With ``activation=float`` all activations and biases stay float, and the weights alone are quantized:
     those of products and recurrent ops, whatever the target runs in integers, and large tables that Gather
@@ -80,7 +84,9 @@ class InsertQuantizers(Pass):
     skip_ops: tuple[str, ...] = option((), "op types to leave in float")
     skip_nodes: tuple[str, ...] = option((), "names of ops to leave in float")
     spectra: Literal["float", "integer"] = option(
-        "float", "what only logarithms, or a sine and a cosine, see the results of, if those run in float"
+        "float",
+        "what only logarithms, or a sine and a cosine, see the results of; float: if those run in float, "
+        "else 16 bits if the target has them; integer: like all else",
     )
     slower: Literal["float", "integer"] = option(
         "float", "what takes no less time in integers, by the costs and rules of the target"
@@ -151,8 +157,7 @@ class _Placement:
     """Placement on the main graph and all bodies of one model."""
 
     def __init__(self, model: Model, context: PassContext, target: Target, options: InsertQuantizers) -> None:
-        self.quant = model.quant
-        self.target = target
+        self.model, self.quant, self.target = model, model.quant, target
         self.activation = target.activation.spec(options.activation)
         saturates = has_limits(self.activation.format)
         self.weight = target.weight.spec(options.weight)
@@ -169,6 +174,9 @@ class _Placement:
         self.has_biases = target.quantize_bias if options.bias is None else options.bias == "int32"
         self._tables = large_tables(self.scopes)
         self._signed = signed_operands(self.units)
+        self._wider = _wider_format(target, self.activation.format)
+        spectra = options.spectra == "float"
+        self._wide = wide_tensors(self.units, target, spectra) if self._wider is not None else frozenset()
         self._fitting: dict[tuple[Value, Format], bool] = {}
 
     def run(self) -> None:
@@ -193,6 +201,8 @@ class _Placement:
         if self.target.default.runs == "integer":  # which also moves what nothing but an output reads
             for value in (one for unit in self.units.units for one in self.units.outputs(unit)):
                 self._inherit(value)
+        if self._wide:
+            unify_formats(self.model, self.target)
         reasons = Reasons(self.units, self.quant)
         for value in (value for graph in self.scopes.graphs for value in graph.values()):
             own = value.is_float and value.captured is None
@@ -363,16 +373,24 @@ class _Placement:
     def _activation_spec(self, value: Value) -> QuantSpec:
         producer = value.original.producer
         rule = self.units.unit_of(producer).rule if producer is not None else None
-        limits = rule.range_in(self.activation.format) if rule is not None else None
         format = self.activation.format
+        if self._wider is not None and value.original in self._wide:
+            format = self._wider
+        limits = rule.range_in(format) if rule is not None else None
         if value.original in self._signed and isinstance(format, IntFormat):
             return QuantSpec(IntFormat(format.bits, signed=True), symmetric=True)
-        return replace(self.activation, fixed_range=limits) if limits is not None else self.activation
+        return replace(self.activation, format=format, fixed_range=limits)
 
 
 def _in_bytes(*formats: Format) -> bool:
     """Whether integers of at most 8 bits are computed with, which costs are measured for."""
     return all(isinstance(format, IntFormat) and format.bits <= 8 for format in formats)
+
+
+def _wider_format(target: Target, format: Format) -> Format | None:
+    """The format of 16 bits that tensors may have among others of 8, if ops in 8 round them again."""
+    wider = target.activation.wider if target.models.one_format and _in_bytes(format) else None
+    return parse_format(wider) if wider is not None else None
 
 
 def _left_float(model: Model, target: Target, options: InsertQuantizers, format: Format) -> dict[Op, Reason]:

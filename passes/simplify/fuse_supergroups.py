@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -63,7 +63,9 @@ class FuseSupergroups(Pass):
                 is_written = _is_written(match, op_type, form)
                 if is_written or model.opset < since or len(match.results) > 1 or _adds_axes(match):
                     continue
-                if form is None or not _agrees(match, x, op_type, form, context):
+                forms = (form, _unbiased(form, match)) if form is not None else ()
+                form = next((one for one in forms if one and _agrees(match, x, op_type, one, context)), None)
+                if form is None:
                     reason = f"it is not the {op_type} of ONNX to the number"
                     model.journal.note(Remark(SKIP, match.root, match.root.label, reason))
                     continue
@@ -164,11 +166,7 @@ def _layer_norm(match: Match) -> _Form | None:
             parameters[name] = np.ascontiguousarray(
                 np.broadcast_to(array.reshape(array.shape[-len(axes) :]), lengths)
             )
-    epsilon = match.constant("epsilon")
-    attributes = {
-        "axis": -len(axes),
-        "epsilon": float(epsilon.numpy().item()) if epsilon is not None else 0.0,
-    }
+    attributes = {"axis": -len(axes), "epsilon": _epsilon(match, 0.0)}
     return _Form(parameters, attributes, order if order != tuple(range(rank)) else ())
 
 
@@ -198,7 +196,7 @@ def _instance_norm(match: Match) -> _Form | None:
         return None
     positions = axes if isinstance(axes, tuple) else range(2, len(shape))
     channel, *others = set(range(1, len(shape))) - {axis % len(shape) for axis in positions}
-    length, epsilon = shape[channel], match.constant("epsilon")
+    length = shape[channel]
     read = one_op.inputs[1:] if one_op else ()
     given = [constant_data(value) if value is not None else None for value in read]
     if others or not isinstance(length, int) or None in given:
@@ -215,9 +213,37 @@ def _instance_norm(match: Match) -> _Form | None:
         name: np.broadcast_to(array, (length,)).astype(np.float32) for name, array in merged.items()
     }
     default = one_op.attribute("epsilon", 1e-5) if one_op else 0.0
-    attributes = {"epsilon": float(epsilon.numpy().item()) if epsilon is not None else default}
+    attributes = {"epsilon": _epsilon(match, default)}
     order = (0, channel, *(axis for axis in range(1, len(shape)) if axis != channel))
     return _Form(parameters, attributes, order if channel != 1 else ())
+
+
+def _epsilon(match: Match, default: float) -> float:
+    """What is added to the variance; where the ops add to the deviation instead, the square of that."""
+    data = match.constant("epsilon")
+    if data is None:
+        return default
+    added = (op for op in match.ops if match["epsilon"] in op.inputs)
+    makers = [value.producer for op in added for value in op.inputs if value is not None]
+    is_outside = any(maker is not None and maker.is_type("Sqrt") for maker in makers)
+    return float(data.numpy().item()) ** (2 if is_outside else 1)
+
+
+def _unbiased(form: _Form, match: Match) -> _Form | None:
+    """A normalization by the deviation with ``n - 1`` in it, by the one with ``n``, the length of what is
+    normalized; None of other forms and lengths that are not known.
+    """
+    shape, axes = match["x"].type.shape, match.attributes.get("axes")
+    if shape is None or not isinstance(axes, tuple) or "scale" not in form.parameters:
+        return None
+    lengths = [length for axis in axes if isinstance(length := shape[axis], int)]
+    count = prod(lengths)
+    if len(lengths) != len(axes) or count < 2:
+        return None
+    share = (count - 1) / count
+    scale = (form.parameters["scale"] * share**0.5).astype(np.float32)
+    attributes = {**form.attributes, "epsilon": form.attributes["epsilon"] * share}
+    return replace(form, parameters={**form.parameters, "scale": scale}, attributes=attributes)
 
 
 def _hard_sigmoid(match: Match) -> _Form:

@@ -8,7 +8,6 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper
 from support.models import floats, model_of, parse
 
 from qc.ir.errors import ModelError
-from qc.ir.facts.constants import initializer
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.onnx.lift import MAX_NESTING, lift
 from qc.ir.onnx.lower import lower, serialize
@@ -79,7 +78,7 @@ def test_captured_values() -> None:
     assert inside.captured is named(middle, "a")
     assert inside.original is named(graph, "a") and inside.name == "a"
     assert inside.producer is None
-    const = initializer(named(inner, "w"))
+    const = named(inner, "w").original.const
     assert const is not None
     np.testing.assert_array_equal(const.numpy(), [1, 2])
     assert [use.op for use in named(graph, "a").uses] == [outer]

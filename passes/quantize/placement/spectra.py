@@ -1,4 +1,4 @@
-"""What is computed in front of logarithms, as spectra are in models that take sound, or as an angle."""
+"""What is computed in front of logarithms and roots, as spectra are in models of sound, or as an angle."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ _ARITHMETIC = (
     *("Sqrt", "Sub", "Sum", "AveragePool", "Einsum"),
     *("ReduceL1", "ReduceL2", "ReduceMean", "ReduceSum", "ReduceSumSquare"),
 )
-_LOGARITHMS = frozenset({"Log", "ReduceLogSum"})
-_OF_ANGLES = frozenset({"Sin", "Cos"})
+LOGARITHMS = frozenset({"Log", "ReduceLogSum"})
+SINE_AND_COSINE = frozenset({"Sin", "Cos"})
+ROOTS = frozenset({"Sqrt"})
 
 
 def left_float_as_spectra(model: Model, target: Target) -> dict[Op, Reason]:
@@ -49,7 +50,7 @@ def before_logarithms(graph: Graph) -> frozenset[Op]:
     apart: below half a step of the grid all of them become the logarithm of zero. Activations,
     normalizations and Softmax end the search, as numbers behind them are of one order of magnitude.
     """
-    return _only_seen_by(graph, _LOGARITHMS, lambda types: types <= _LOGARITHMS)
+    return _only_seen_by(graph, LOGARITHMS, lambda types: types <= LOGARITHMS)
 
 
 @analysis(STRUCTURE)
@@ -59,7 +60,17 @@ def before_angles(graph: Graph) -> frozenset[Op]:
     Angles go through many turns, and a step of a grid over all of them can be most of a turn. A sine alone
     is taken for an activation.
     """
-    return _only_seen_by(graph, _OF_ANGLES, lambda types: types in (_OF_ANGLES, frozenset()))
+    return _only_seen_by(graph, SINE_AND_COSINE, lambda types: types in (SINE_AND_COSINE, frozenset()))
+
+
+@analysis(STRUCTURE)
+def before_roots(graph: Graph) -> frozenset[Op]:
+    """The ops of which only a root sees the results, as of the squares in a magnitude, without products.
+
+    A step of 8 bits of a square is a sixteenth of the largest number.
+    """
+    found = _only_seen_by(graph, ROOTS, lambda types: types <= ROOTS)
+    return frozenset(op for op in found if not traits(op).product)
 
 
 def _only_seen_by(

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from qc.ir.facts.dataflow import is_plain_float
-from qc.ir.facts.op_traits import is_grid_preserving, is_parameter
-from qc.ir.graph import Op, Value
+from qc.ir.facts.op_traits import is_grid_preserving
+from qc.ir.graph import Op
 from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Quantizer
@@ -64,19 +64,15 @@ def _width_of(model: Model, op: Op) -> int | None:
 
 
 def _read(model: Model, units: UnitMap, op: Op) -> Iterator[tuple[Site, Quantizer]]:
-    """Where an op reads data in integers; parameters and constants with a format of their own are none."""
-    rule = units.unit_of(op).rule
+    """Where an op reads data in integers: no weights, biases or constants with a format of their own."""
+    unit = units.unit_of(op)
     for port, value in enumerate(op.inputs):
-        if value is None or not is_plain_float(value) or is_parameter(op, port):
+        if value is None or not is_plain_float(value):
             continue
-        if _is_constant(value) and (
-            units.is_weight(units.unit_of(op), op, port) or rule.constant is not None
-        ):
+        is_constant = value.original.const is not None
+        is_trained = units.is_weight(unit, op, port) or units.is_bias(unit, value, op, port)
+        if is_constant and (is_trained or unit.rule.constant is not None):
             continue
         held = model.quant.of_use(value, op, port)
         if held is not None and isinstance(held.spec.format, IntFormat) and not held.spec.derived:
             yield Site(value, op, port), held
-
-
-def _is_constant(value: Value) -> bool:
-    return value.original.const is not None

@@ -278,3 +278,34 @@ def test_what_gives_the_result_more_axes_is_not_fused(result: str, ops: str) -> 
     made = qc.compile(model, "fuse-supergroups,eliminate-dead-code", target="qnn-htp").model
     (feed,) = random_feeds(model, 1)
     assert run_model(made, feed)["y"].shape == run_model(model, feed)["y"].shape
+
+
+@pytest.mark.parametrize("unbiased", [True, False])
+@pytest.mark.parametrize("outside", [True, False])
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_norms_by_other_deviations_are_fused(unbiased: bool, outside: bool, axis: int) -> None:
+    """By ``n - 1``, and with an epsilon beside the deviation, which small numbers show."""
+    guard = (
+        "root = Sqrt(v) deviation = Add(root, e)"
+        if outside
+        else "guarded = Add(v, e) deviation = Sqrt(guarded)"
+    )
+    less = 5 if unbiased else 6
+    text = f"""<ir_version: 10, opset_import: ["" : 21]>
+    g (float[1, 6, 6] x) => (float[1, 6, 6] y)
+    <int64[1] axes = {{{axis}}}, float n = {{6}}, float less = {{{less}}}, float e = {{1e-5}}> {{
+        mean = ReduceMean(x, axes)
+        centered = Sub(x, mean)
+        squares = Mul(centered, centered)
+        variance = ReduceMean(squares, axes)
+        sum = Mul(variance, n)
+        v = Div(sum, less)
+        {guard}
+        y = Div(centered, deviation)
+    }}"""
+    model = parse(text)
+    made = qc.compile(model, "fold-constants,fuse-supergroups", target="qnn-htp").model
+    assert "LayerNormalization" in [node.op_type for node in made.graph.node]
+    for size in (1, 1e-3):
+        feed = {"x": np.random.default_rng(1).normal(0, size, (1, 6, 6)).astype(np.float32)}
+        np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], atol=0.06)
