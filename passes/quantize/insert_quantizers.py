@@ -130,8 +130,7 @@ class InsertQuantizers(Pass):
             if format is not None and rule.is_weight_only(format):
                 yield f"{target.name} takes {given} weights next to float data only; here the data has grids"
             elif format is not None and not rule.allows(format):
-                instead = f"but in float; it takes {rule.known}"
-                yield f"{target.name} does not compute with {given} {kind}, {instead}"
+                yield f"{target.name} does not compute with {given} {kind}, but in float; it takes {rule.known}"
 
 
 def _checked_format(option_name: str, text: str) -> None:
