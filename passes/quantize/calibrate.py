@@ -38,7 +38,8 @@ class Calibrate(CalibrationPass):
     """Gives every open quantizer an encoding.
 
     Weights are read from the model. Activations are observed in one streamed pass over the data. A graph
-    output always keeps its full range, since clipping a score caps it. Biases follow from the scales of the
+    output always keeps its full range, since clipping a score caps it, and so does the upper end of what Exp
+    reads, as a number that is clipped becomes a multiple too small. Biases follow from the scales of the
     input and the weight. Frozen and already calibrated quantizers are left alone.
 
     Scores that only Softmax sees have the range of what is not masked, and a little below: masked numbers,

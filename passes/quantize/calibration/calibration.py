@@ -32,6 +32,7 @@ from ...framework.target import Target
 from ..placement.parameters import round_parameters
 from .bias import leave_float
 from .covered import Covered, CoveredRanges, Range
+from .exponents import exponents
 from .masks import lowest_with_mask, masked_below
 from .pairs import integer_uses, within_pairs
 from .ranges import with_fixed_ends
@@ -41,7 +42,7 @@ from .spread import is_all_zero, too_few
 _PART = 0.25
 # Below this one, one code of 8 bits, the data tells little of the function, as where it was 0 throughout.
 _TELLING_PART = 1 / 256
-# Finds the range that a grid of a spec is to cover; is told whether the tensor is seen outside of the model.
+# Finds the range that a grid of a spec is to cover; is told whether it should be all that was seen.
 RangeOf = Callable[[Statistics, QuantSpec, bool], Range]
 # The grid that a quantizer has while tensors are observed, for trained parameters.
 EncodingOf = Callable[[Quantizer, Value], Encoding | None]
@@ -129,6 +130,7 @@ class Calibration:
     ) -> None:
         """Gives the observed quantizers their numbers, from the statistics of their tensors."""
         scopes, coverage = scopes_of(self.model.graph), CoveredRanges(self.model, statistics)
+        raised = exponents(self.model.graph)
         saturated: list[Value] = []
         unseen: list[Quantizer] = []
         for quantizer, values in self.observed.items():
@@ -143,7 +145,8 @@ class Calibration:
                 unseen.append(quantizer)
                 continue
             exposed = any(map(scopes.is_exposed, values))
-            ends = cache(partial(self._ends, values, covered, exposed, range_of))
+            keeps_top = not raised.isdisjoint(values)
+            ends = cache(partial(self._ends, values, covered, (exposed, exposed or keeps_top), range_of))
             low, high = ends(quantizer.spec)
             lowest = _lowest(covered, low, quantizer.spec)
             reason = "{} gave [{:.6g}, {:.6g}]".format(method, *with_fixed_ends(quantizer.spec, lowest, high))
@@ -172,15 +175,23 @@ class Calibration:
         self.set(quantizer, partial(self.grids.of_range, low=0.0, high=0.0), "fixed range")
 
     def _ends(
-        self, values: Sequence[Value], covered: Covered, exposed: bool, range_of: RangeOf, spec: QuantSpec
+        self,
+        values: Sequence[Value],
+        covered: Covered,
+        kept: tuple[bool, bool],
+        range_of: RangeOf,
+        spec: QuantSpec,
     ) -> Range:
         """The range that a grid of a spec has to cover: what was seen, and constants on the same grid.
 
-        It is at least as wide as the device needs it, which else computes wrong numbers.
+        It is at least as wide as the device needs it, which else computes wrong numbers. An end that is
+        kept is as far as was seen.
         """
         seen = []
         if covered.seen is not None:
-            seen = [_possible(values, covered.seen, range_of(covered.seen, spec, exposed))]
+            found = {whole: range_of(covered.seen, spec, whole) for whole in dict.fromkeys(kept)}
+            low, high = (found[whole][end] for end, whole in enumerate(kept))
+            seen = [_possible(values, covered.seen, (low, high))]
         lows, highs = zip(*covered.constants, *seen, strict=True)
         low, high = min(lows), max(highs)
         least = self._least_range(is_zero=low == high == 0)
