@@ -197,6 +197,16 @@ def behind(first: Body, second: Body) -> Body:
 
 def cases() -> Iterator[Case]:
     """What is measured: shapes that networks have."""
+    yield from _convolutions_of_pictures()
+    yield from _other_convolutions()
+    for op_type in ("MatMul", "Gemm"):
+        for count in (1, 4, 16, 64, 197):
+            for rows, columns in ((32, 32), (64, 64), (128, 128), (256, 256), (128, 512), (256, 1024)):
+                yield Case(op_type, (count, rows), product(op_type, rows, columns))
+    yield from _simple_cases()
+
+
+def _convolutions_of_pictures() -> Iterator[Case]:
     for size in (7, 14, 28, 56, 112):
         for inputs, outputs, kernel in (
             *((16, 16, 1), (24, 24, 1), (64, 64, 1), (16, 96, 1), (24, 144, 1), (256, 64, 1), (96, 384, 1)),
@@ -222,6 +232,10 @@ def cases() -> Iterator[Case]:
             kind = "NarrowGroupedConv" if channels // group % LANES else "GroupedConv"
             shape = (1, channels, size, size)
             yield Case(kind, shape, convolution(channels, channels, (3, 3), group))
+
+
+def _other_convolutions() -> Iterator[Case]:
+    """Along one axis, and along three."""
     for length in (100, 1000):
         for channels in (16, 32, 64, 128):
             for kernel in (1, 3, 9):
@@ -239,11 +253,6 @@ def cases() -> Iterator[Case]:
                 if size**3 * inputs * outputs * prod(kernel) < 2e8:
                     shape = (1, inputs, size, size, size)
                     yield Case("VolumeConv", shape, convolution(inputs, outputs, kernel))
-    for op_type in ("MatMul", "Gemm"):
-        for count in (1, 4, 16, 64, 197):
-            for rows, columns in ((32, 32), (64, 64), (128, 128), (256, 256), (128, 512), (256, 1024)):
-                yield Case(op_type, (count, rows), product(op_type, rows, columns))
-    yield from _simple_cases()
 
 
 def _simple_cases() -> Iterator[Case]:

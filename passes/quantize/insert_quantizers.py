@@ -122,14 +122,14 @@ class InsertQuantizers(Pass):
 
     def _unknown_formats(self, target: Target) -> Iterator[str]:
         """Notes on formats that were asked for and that the target has no kernels for."""
-        asked = {"activations": (self.activation, target.activation), "weights": (self.weight, target.weight)}
-        for kind, (given, rule) in asked.items():
+        kinds = ("activations", self.activation, target.activation), ("weights", self.weight, target.weight)
+        for kind, given, rule in kinds:
             format = parse_format(given) if given is not None else None
             if format is not None and rule.is_weight_only(format):
                 yield f"{target.name} takes {given} weights next to float data only; here the data has grids"
             elif format is not None and not rule.allows(format):
-                instead = f"but in float; it takes {rule.known}"
-                yield f"{target.name} does not compute with {given} {kind}, {instead}"
+                why = f"does not compute with {given} {kind}, but in float; it takes {rule.known}"
+                yield f"{target.name} {why}"
 
 
 def _checked_format(option_name: str, text: str) -> None:

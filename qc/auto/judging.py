@@ -100,6 +100,16 @@ class Judgement:
         """Whether more samples could not change that the model is refused."""
         return self.drop - 2 * self.error > self.limit
 
+    @property
+    def error_text(self) -> str:
+        """`` ± 0.012``, behind a number; empty where the samples are too few to tell."""
+        return f" ± {self.error:.2g}" if math.isfinite(self.error) else ""
+
+    @property
+    def outcome(self) -> str:
+        """``accepted``, or that it is refused and what may be lost."""
+        return "accepted" if self.is_accepted else f"refused, {self.limit:.2g} may be lost"
+
 
 @dataclass
 class _Grouped:

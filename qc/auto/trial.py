@@ -43,10 +43,8 @@ class Trial:
 
     def __str__(self) -> str:
         verdict = self.verdict
-        error = f" ± {verdict.error:.2g}" if math.isfinite(verdict.error) else ""
-        deed = "accepted" if verdict.is_accepted else f"refused, {verdict.limit:.2g} may be lost"
-        scores = f"score {verdict.score:.4g}{error}, float {verdict.reference:.4g}"
-        return f"{self.recipe.name}: {scores}: {deed} ({self.seconds:.0f} s)"
+        scores = f"score {verdict.score:.4g}{verdict.error_text}, float {verdict.reference:.4g}"
+        return f"{self.recipe.name}: {scores}: {verdict.outcome} ({self.seconds:.0f} s)"
 
     def numbers(self) -> dict[str, Any]:
         """All but the recipe, in plain values, from which :func:`trial_from` makes it again."""

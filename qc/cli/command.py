@@ -22,7 +22,7 @@ from .sections import split_examples, write_examples, write_options
 from .swapped import refuse_swapped
 
 _MOST = 2**31 - 1
-_PLUGIN_HELP = "Use the passes and more of a Python file or package, code that runs."
+_PLUGIN_HELP = "Use the passes and more of a Python file or package, which is run"
 
 
 class Command(ABC):
@@ -86,7 +86,7 @@ def code_option(name: str, metavar: str, use: Callable[[tuple[str, ...]], None],
         expose_value=False,
         is_eager=True,
         callback=callback,
-        help=f"{help} May be given several times.",
+        help=f"{help}; may be repeated.",
     )
 
 

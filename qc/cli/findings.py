@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from qc.ir.errors import listed
 from qc.rendering.remarks import remark_document
 from qc.rendering.terminal import Fact
-from qc.rendering.words import count
+from qc.rendering.words import count, finite
 from qc.search import Finding, Oracle, OracleVerdict, QuantizerFacts
 
 _SHOWN_SITES = 4
@@ -58,7 +57,7 @@ def _span(numbers: Sequence[float]) -> str:
 def finding_document(model: str, oracle: Oracle, finding: Finding) -> dict[str, Any]:
     """The finding as plain values for JSON; infinite numbers and NaN, which it lacks, are text."""
     best = finding.best_removal
-    return {
+    document: dict[str, Any] = {
         "model": model,
         "oracle": str(oracle),
         "actions": finding.actions,
@@ -71,13 +70,14 @@ def finding_document(model: str, oracle: Oracle, finding: Finding) -> dict[str, 
         ),
         "removals": finding.removals,
     }
+    return cast(dict[str, Any], finite(document))
 
 
 def _verdict(verdict: OracleVerdict) -> dict[str, Any]:
     return {
         "verdict": verdict.outcome.value,
         "grounds": verdict.words,
-        "value": _number(verdict.value) if verdict.value is not None else None,
+        "value": verdict.value,
     }
 
 
@@ -86,12 +86,8 @@ def _quantizer(facts: QuantizerFacts) -> dict[str, Any]:
         "number": facts.number,
         "sites": list(facts.sites),
         "spec": facts.spec,
-        "scale": [_number(value) for value in facts.scale],
+        "scale": list(facts.scale),
         "zero_point": list(facts.zero_point),
-        "minimum": [_number(value) for value in facts.minimum],
-        "maximum": [_number(value) for value in facts.maximum],
+        "minimum": list(facts.minimum),
+        "maximum": list(facts.maximum),
     }
-
-
-def _number(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)

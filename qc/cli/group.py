@@ -17,7 +17,7 @@ from qc.ir.errors import UsageError, nearest
 from .command import Command, click_command, code_option
 from .sections import write_examples
 
-_CUSTOM_OPS_HELP = "Load a library of custom operators; it is code that runs."
+_CUSTOM_OPS_HELP = "Load a library of custom operators, which is run"
 WIDEST = 100  # columns of the help, where the terminal has as many
 
 EXAMPLES = (

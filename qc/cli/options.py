@@ -104,7 +104,7 @@ class Settings:
     )
     options: tuple[str, ...] = option(
         (),
-        "Another option for a pass of the pipeline, such as calibrate.method=percentile; may be repeated.",
+        "Set an option of a pass of the pipeline, such as calibrate.method=percentile; may be repeated.",
         "--opt",
         metavar="PASS.OPTION=VALUE",
     )

@@ -53,7 +53,8 @@ class Preparing:
 
     preset: str | None = option(
         None,
-        "Prepare pictures as for imagenet, inception, clip, caffe or mnist; the next change single things.",
+        "Prepare pictures as for imagenet, inception, clip, caffe or mnist; the options below change single "
+        "steps.",
         metavar="NAME",
     )
     resize: object = option(

@@ -62,11 +62,10 @@ class TrialReporter:
         """A trial that is done."""
         verdict, judge = trial.verdict, self.judge
         assert judge is not None
-        error = f" ± {verdict.error:.2g}" if math.isfinite(verdict.error) else ""
-        deed = "accepted" if verdict.is_accepted else f"refused, {verdict.limit:.2g} may be lost"
+        score, reference = map(judge.metric.show, (verdict.score, verdict.reference))
         self._show(
-            f"{printable(trial.recipe.name)}: {judge.metric.name} {judge.metric.show(verdict.score)}{error}, "
-            f"float {judge.metric.show(verdict.reference)}: {deed} ({trial.seconds:.0f} s, {self._left()})"
+            f"{printable(trial.recipe.name)}: {judge.metric.name} {score}{verdict.error_text}, "
+            f"float {reference}: {verdict.outcome} ({trial.seconds:.0f} s, {self._left()})"
         )
         self._write(trial.record())
 
@@ -144,11 +143,10 @@ def tell_of_doubt(found: Found, judge: Judge) -> None:
     verdict = found.best.verdict
     if verdict.is_certain:
         return
-    known = f" ± {verdict.error:.2g}" if math.isfinite(verdict.error) else ""
     print_warning(
         f"{count(verdict.samples, 'sample')} cannot tell for sure whether '{judge.metric.name}' stays within "
-        f"{judge.max_drop} of float: {verdict.drop:.2g}{known} is lost, and {verdict.limit:.2g} may be; more "
-        "samples in --eval-data would tell"
+        f"{judge.max_drop} of float: {verdict.drop:.2g}{verdict.error_text} is lost, and {verdict.limit:.2g} "
+        "may be; more samples in --eval-data would tell"
     )
 
 

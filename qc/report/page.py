@@ -59,15 +59,7 @@ def report_page(
     precision = precision_map(compiled.ir)
     styles = {style for op in precision for style in (op.data, op.weights)}
     document = report_document(findings, title, command, made_with)
-    verdict = findings.verdict
-    notes = [
-        *compiled.notes,
-        *compiled.warnings,
-        *verdict_warnings(verdict),
-        *verdict_notes(verdict),
-        *_unmeasured(findings),
-    ]
-    floats, times = _floats(findings), _times(findings.verdict)
+    notes, floats, times = _notes(findings), _floats(findings), _times(findings.verdict)
     present = {
         "verdict": document.measures or notes,
         "float": floats.rows,
@@ -104,6 +96,13 @@ def _made(made_with: Mapping[str, str]) -> list[str]:
     """How it was made, on the first line."""
     words = {"pipeline": "{} ", "target": "for {}", "calibrated on": "calibrated on {}"}
     return [form.format(made_with[name]).strip() for name, form in words.items() if name in made_with]
+
+
+def _notes(findings: Findings) -> list[str]:
+    """All that is to be known of the result, and what was not measured of it."""
+    compiled, verdict = findings.compiled, findings.verdict
+    told = [*verdict_warnings(verdict), *verdict_notes(verdict)]
+    return [*compiled.notes, *compiled.warnings, *told, *_unmeasured(findings)]
 
 
 def _unmeasured(findings: Findings) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from qc.rendering.html import page
@@ -115,12 +115,11 @@ def front_page(title: str, survey: Survey) -> str:
 def describe(one: Measured, survey: Survey) -> str:
     """All about one point, for a tooltip."""
     show, verdict, point = survey.metric.show, one.verdict, one.point
-    error = f" ± {verdict.error:.2g}" if math.isfinite(verdict.error) else ""
     return "\n".join(
         (
             point.name,
             f"{survey.metric.name} {show(verdict.score)}, float {show(verdict.reference)}",
-            f"loses {verdict.drop:.4g}{error}, expected {point.harm:.4g}",
+            f"loses {verdict.drop:.4g}{verdict.error_text}, expected {point.harm:.4g}",
             f"{point.bits:.2f} bits of a weight, {point.operations:.1f} bit operations",
             *([f"takes {one.time:.2f} times as long as float"] if one.time is not None else []),
         )
@@ -140,13 +139,9 @@ def _groups(survey: Survey) -> Iterator[dict[str, Any]]:
     for number, (group, harms) in enumerate(zip(front.groups, front.harms, strict=True)):
         yield {
             "name": group.name,
-            "ops": _listed(group.ops),
+            "ops": ", ".join(group.ops),
             "weights": group.weights,
             "bars": [100 * math.sqrt(harm / worst) for harm in harms],
             "harms": harms,
             "chosen": [one.point.chosen[number] for one in survey.measured],
         }
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)

@@ -107,7 +107,9 @@ class Auto(Command):
     points: Annotated[int, Ge(2), Le(64)] | None = option(
         None, f"Choices of the front to measure.  [default: {_POINTS}]", metavar="N"
     )
-    minutes: Annotated[float, Gt(0)] = option(10.0, "After these the best so far is the result.", metavar="M")
+    minutes: Annotated[float, Gt(0)] = option(
+        10.0, "Time to search; the best so far is the result then.", metavar="M"
+    )
     jobs: Annotated[int, Ge(1), Le(MOST_WORKERS)] = option(
         1, "How many recipes to try at once, in processes of their own.", metavar="N"
     )

@@ -84,7 +84,7 @@ class Eval(Command):
     metrics: tuple[str, ...] = option(
         (),
         "sqnr, cosine, max-error, equal, top-K, expected-accuracy, likelihood, ctc-K or expected-iou, of one "
-        "output as in 'sqnr(logits)', or a function as module:function or file.py:function; repeatable.",
+        "output as in 'sqnr(logits)', or a function as module:function or file.py:function; may be repeated.",
         "--metric",
         metavar="TEXT",
     )

@@ -26,9 +26,9 @@ def shard(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Observe(Command):
-    """Collects what the pipeline calibrates MODEL.onnx on, for "qc MODEL.onnx --statistics FILE".
+    """Collects what the pipeline calibrates MODEL.onnx on, for 'qc MODEL.onnx --statistics FILE'.
 
-    Parts of the data can be observed on several machines, with --shard, and merged by "qc merge-statistics":
+    Parts of the data can be observed on several machines, with --shard, and merged by 'qc merge-statistics':
     the result is that of one run, bit for bit.
 
     Examples:
