@@ -171,11 +171,9 @@ def _layer_norm(match: Match) -> _Form | None:
 
 
 def _rms_norm(match: Match) -> _Form | None:
-    """What has a scale and no bias, along the last axes alone."""
+    """What has a scale and no bias."""
     form = _layer_norm(match)
-    if form is None or form.order or "bias" in form.parameters:
-        return None
-    return form
+    return form if form is not None and "bias" not in form.parameters else None
 
 
 def _softmax(match: Match) -> _Form | None:

@@ -309,3 +309,20 @@ def test_norms_by_other_deviations_are_fused(unbiased: bool, outside: bool, axis
     for size in (1, 1e-3):
         feed = {"x": np.random.default_rng(1).normal(0, size, (1, 6, 6)).astype(np.float32)}
         np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], atol=0.06)
+
+
+def test_a_root_mean_square_of_channels_is_fused_between_transposes() -> None:
+    text = """<ir_version: 11, opset_import: ["" : 23]>
+    g (float[1, 8, 3, 5] x) => (float[1, 8, 3, 5] y) <int64[1] axes = {1}, float[8, 1, 1] scale, float e = {1e-6}> {
+        squares = Mul(x, x)
+        mean = ReduceMean(squares, axes)
+        guarded = Add(mean, e)
+        root = Sqrt(guarded)
+        normal = Div(x, root)
+        y = Mul(normal, scale)
+    }"""
+    model = parse(text)
+    made = qc.compile(model, "fuse-supergroups", target="qnn-htp").model
+    assert [node.op_type for node in made.graph.node] == ["Transpose", "RMSNormalization", "Transpose"]
+    feed = random_feeds(model)[0]
+    np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], rtol=1e-4, atol=1e-5)
