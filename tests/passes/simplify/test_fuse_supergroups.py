@@ -313,7 +313,8 @@ def test_norms_by_other_deviations_are_fused(unbiased: bool, outside: bool, axis
 
 def test_a_root_mean_square_of_channels_is_fused_between_transposes() -> None:
     text = """<ir_version: 11, opset_import: ["" : 23]>
-    g (float[1, 8, 3, 5] x) => (float[1, 8, 3, 5] y) <int64[1] axes = {1}, float[8, 1, 1] scale, float e = {1e-6}> {
+    g (float[1, 8, 3, 5] x) => (float[1, 8, 3, 5] y)
+    <int64[1] axes = {1}, float[8, 1, 1] scale, float e = {1e-6}> {
         squares = Mul(x, x)
         mean = ReduceMean(squares, axes)
         guarded = Add(mean, e)
