@@ -175,8 +175,8 @@ class OpRule(Strict):
             of all that is joined.
         share_grid: all that is joined, or interpolated, and the output must have one grid.
         wide: beside activations of 8 bits what it reads and makes has the wider format among ``also`` of
-            them, as the target cuts its results off instead of rounding them. The result of a product stays
-            in 8 bits and is rounded again for it.
+            them, as the target cuts its results off instead of rounding them. The result of a product, and
+            of a Relu or Clip behind it, stays in 8 bits and is rounded again for it.
         signed_operands: a product of two data tensors runs in integers only if their zero points are 0: they
             have signed codes, but for a first one that is never negative.
         constant_weight: ``True``: it runs in integers only by a weight that is a constant; formats: that

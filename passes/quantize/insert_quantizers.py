@@ -56,7 +56,7 @@ class InsertQuantizers(Pass):
     numbers that are far smaller than a step of a grid over the loudest. So does an angle of which the model
     takes sine and cosine, such as a position in a sentence times a frequency: its grid spans all turns. Where
     a target runs these in integers, and computes every op in one width, they have 16 bits among others of 8,
-    as have squares that only a root sees, and what a rule of the target calls ``wide``.
+    as has what only a root sees, such as squares, and what a rule of the target calls ``wide``.
 
     With ``activation=float`` all activations and biases stay float, and the weights alone are quantized:
     those of products and recurrent ops, whatever the target runs in integers, and large tables that Gather
@@ -85,8 +85,8 @@ class InsertQuantizers(Pass):
     skip_nodes: tuple[str, ...] = option((), "names of ops to leave in float")
     spectra: Literal["float", "integer"] = option(
         "float",
-        "what only logarithms, or a sine and a cosine, see the results of; float: if those run in float, "
-        "else 16 bits if the target has them; integer: like all else",
+        "what only logarithms, or a sine and a cosine, see the results of; float: if those run in float, and "
+        "16 bits, as in front of roots, if they run in integers of one width; integer: like all else",
     )
     slower: Literal["float", "integer"] = option(
         "float", "what takes no less time in integers, by the costs and rules of the target"
@@ -387,7 +387,8 @@ def _in_bytes(*formats: Format) -> bool:
 
 def _wider_format(target: Target, format: Format) -> Format | None:
     """The format of 16 bits that tensors may have among others of 8, if ops in 8 round them again."""
-    wider = target.activation.wider if target.models.one_format and _in_bytes(format) else None
+    is_own = target.models.one_format and format == parse_format(target.activation.dtype)
+    wider = target.activation.wider if is_own else None
     return parse_format(wider) if wider is not None else None
 
 

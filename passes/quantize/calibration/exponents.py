@@ -13,8 +13,8 @@ from qc.ir.graph import Graph, Op, Value
 def exponents(graph: Graph) -> frozenset[Value]:
     """The tensors that Exp reads, as detectors have it of lengths, and those that they grow with.
 
-    That is through what moves and joins, sums with constants, and products by positive ones. The largest
-    number counts most behind an Exp, so a range that leaves it out for the sake of the others is a bad one.
+    That is through what moves, joins and limits, sums with constants, and products by positive ones. The
+    largest number counts most behind an Exp, so a range that leaves it out for the sake of others is bad.
     """
     found: set[Value] = set()
     for op in reversed(scopes_of(graph).ops):
@@ -30,11 +30,11 @@ def _results(op: Op) -> set[Value]:
 
 
 def _grows_with_inputs(op: Op) -> bool:
-    if is_grid_preserving(op) or joins_grids(op):
+    if is_grid_preserving(op) or joins_grids(op) or op.is_type("Clip", "Relu"):
         return True
     numbers = [number for value in op.inputs if (number := constant_numbers(value)) is not None]
     if op.is_type("Mul", "Div"):
         is_positive = len(numbers) == 1 and bool(np.all(numbers[0] > 0))
         return is_positive and not (op.is_type("Div") and constant_numbers(op.inputs[0]) is not None)
     is_difference_of_data = op.is_type("Sub") and constant_numbers(op.inputs[1]) is not None
-    return len(numbers) == 1 and (op.is_type("Add") or is_difference_of_data)
+    return len(numbers) == 1 and (op.is_type("Add", "Max", "Min") or is_difference_of_data)

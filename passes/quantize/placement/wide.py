@@ -9,15 +9,8 @@ from qc.ir.facts.op_traits import joins_grids, traits
 from qc.ir.graph import Op, Value
 
 from ...framework.target import Target
-from .spectra import LOGARITHMS, ROOTS, SINE_AND_COSINE, before_angles, before_logarithms, before_roots
+from .spectra import ENDS, limits_product
 from .units import UnitMap
-
-# What tells apart far smaller numbers than a step of 8 bits, and what is computed for it alone.
-_ENDS = (
-    (LOGARITHMS, before_logarithms),
-    (SINE_AND_COSINE, before_angles),
-    (ROOTS, before_roots),
-)
 
 
 def wide_tensors(units: UnitMap, target: Target, spectra: bool) -> frozenset[Value]:
@@ -32,7 +25,7 @@ def wide_tensors(units: UnitMap, target: Target, spectra: bool) -> frozenset[Val
         twice the time; and what moves any of them.
     """
     found: set[Value] = set()
-    for ends, before in _ENDS if spectra else ():
+    for ends, before, _ in ENDS if spectra else ():
         if all(target.rule_for(end).runs == "integer" for end in ends):
             found.update(_seen_by(units, ends, before(units.scopes.graphs[0])))
     for unit in units.integer:
@@ -55,10 +48,10 @@ def _seen_by(units: UnitMap, ends: frozenset[str], before: frozenset[Op]) -> set
         if is_plain_float(value) and any(op in before for op, _ in units.scopes.uses(value))
     }
     for op in units.scopes.ops:
-        read = [value.original for value in op.inputs if value is not None]
+        read = [value.original for value in op.inputs if value is not None and _is_data(value)]
         is_computed = op in before and not units.is_carry(op)
         follows = op in before or op.is_type(*ends) or joins_grids(op)
-        if is_computed or (follows and found.issuperset(read[:1] if units.is_carry(op) else read)):
+        if is_computed or (follows and read and found.issuperset(read[:1] if units.is_carry(op) else read)):
             found.update(_results(op))
     return found
 
@@ -68,12 +61,18 @@ def _moved_from(units: UnitMap, value: Value) -> list[Value]:
     chain = [value]
     while True:
         producer = chain[-1].producer
-        if chain[-1].const is not None or (producer and traits(producer).product):
+        if chain[-1].const is not None:
+            return []
+        if producer is not None and (traits(producer).product or limits_product(producer)):
             return []
         source = producer.inputs[0] if producer and units.is_carry(producer) else None
         if source is None:
             return chain
         chain.append(source.original)
+
+
+def _is_data(value: Value) -> bool:
+    return is_plain_float(value) and value.original.const is None
 
 
 def _results(op: Op) -> Iterator[Value]:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from qc.ir.facts.dataflow import is_plain_float
 from qc.ir.facts.op_traits import is_grid_preserving
-from qc.ir.graph import Op
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat
-from qc.ir.quant.spec import Quantizer
+from qc.ir.quant.spec import Quantizer, QuantSpec
 from qc.ir.quant_table import Site
 
 from ...framework.target import Target
@@ -27,9 +27,10 @@ def unify_formats(model: Model, target: Target) -> None:
     if not target.models.one_format:
         return
     units = UnitMap(model, target)
+    placed: dict[tuple[Value, QuantSpec], Quantizer] = {}
     for op in units.scopes.ops:
         _fit_range(model, units, op)
-        wanted = None if is_grid_preserving(op) else _width_of(model, op)
+        wanted = None if is_grid_preserving(op) else _width_of(model, units.unit_of(op).root)
         for site, held in _read(model, units, op):
             if wanted is None or not isinstance(held.spec.format, IntFormat):
                 continue
@@ -39,7 +40,9 @@ def unify_formats(model: Model, target: Target) -> None:
             spec = replace(held.spec, format=format, fixed_range=None)
             if model.quant.get(site) is not None:
                 model.quant.remove(site, "in another width than the result")
-            model.quant.place(site, spec, f"in the width that {op.label} computes in")
+            shared = placed.get((site.value.original, spec), spec)
+            reason = f"in the width that {op.label} computes in"
+            placed[site.value.original, spec] = model.quant.place(site, shared, reason)
 
 
 def _fit_range(model: Model, units: UnitMap, op: Op) -> None:

@@ -44,3 +44,7 @@ def test_the_largest_numbers_in_front_of_exp_are_kept(target: str) -> None:
     assert top(kept, "h") == pytest.approx(top(made(HEAD, target, "min-max"), "h"), rel=0.01)
     assert top(kept, "h") > top(made(HEAD.replace("Exp", "Tanh"), target), "h")
     assert top(kept, "h") > top(made(HEAD.replace("c = Mul(a, factor)", "c = Neg(a)"), target), "h")
+    limited = HEAD.replace("c = Mul(a, factor)", "c = Clip(a, , most)").replace(
+        "factor = {1.5}", "most = {60}"
+    )
+    assert top(made(limited, target), "h") == pytest.approx(top(kept, "h"), rel=0.01)

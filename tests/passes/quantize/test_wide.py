@@ -116,6 +116,32 @@ def test_what_normalizations_read_and_make_has_16_bits_but_products() -> None:
     assert set(elsewhere.values()) == {8}
 
 
+def test_a_limit_of_a_product_stays_with_it() -> None:
+    limited = NORMS.replace(
+        "again = RMSNormalization(product", "low = Relu(product) again = RMSNormalization(low"
+    )
+    feeds = [{name: np.ones((1, 8, 16), np.float32) for name in ("x", "z")}]
+    found = widths(compiled(parse(limited), "insert-quantizers", feeds))
+    assert found["product"] == found["low"] == 8
+
+
+def test_readers_of_8_bits_share_what_is_rounded_again() -> None:
+    more = NORMS.replace(
+        "y = Add(sum, back)", "c = MatMul(sum, w) d = MatMul(sum, v) e = Add(c, d) y = Add(e, back)"
+    )
+    feeds = [{name: np.ones((1, 8, 16), np.float32) for name in ("x", "z")}]
+    made = compiled(parse(more), "insert-quantizers", feeds).ir
+    value = next(value for value in made.graph.values() if value.name == "sum")
+    narrow = {made.quant.of_use(value, use.op, use.port) for use in value.uses if use.op.is_type("MatMul")}
+    assert len(narrow) == 1
+
+
+def test_signed_activations_have_one_format() -> None:
+    feeds = [{name: np.ones((1, 8, 16), np.float32) for name in ("x", "z")}]
+    made = compiled(parse(NORMS), "insert-quantizers{activation=int8}", feeds)
+    assert set(widths(made).values()) == {8}
+
+
 def widths(made: qc.Compiled) -> dict[str, int]:
     """The bits of the grids that hold for tensors of data as they are made."""
     found = {}
