@@ -109,20 +109,19 @@ def _keeping_axes(op: Op, lengths: Lengths, along: set[int]) -> Writer | None:
 
 def log_sum_exp(op: Op) -> Writer | None:
     """The largest number, made finite, and the logarithm of the sum of powers of what lies around it."""
-    data, *given = op.inputs
-    lengths, wanted = lengths_of(data), lengths_of(op.outputs[0])
-    axes = fixed_constant(given[0]) if given else None  # older opsets have no input for them
-    if data is None or lengths is None or wanted is None or axes is None or not axes.size:
+    data, lengths, wanted = op.inputs[0], lengths_of(op.inputs[0]), lengths_of(op.outputs[0])
+    axes = attribute_of(op, "axes", op.inputs)
+    if data is None or lengths is None or wanted is None or not isinstance(axes, tuple) or not axes:
         return None
-    along = {int(axis) % len(lengths) for axis in axes.numpy().ravel()}
+    along = {axis % len(lengths) for axis in axes}
     kept = tuple(1 if axis in along else length for axis, length in enumerate(lengths))
 
     def write(build: Builder) -> list[Value | None]:
-        largest = build.op("ReduceMax", data, given[0], shape=kept, keepdims=1)
+        largest = build.along(axes, "ReduceMax", data, shape=kept, keepdims=1)
         ends = (build.constant(np.array(end), "end") for end in (_FLOATS.min, _FLOATS.max))
         largest = build.op("Clip", largest, *ends, shape=kept)  # the difference of two infinities is none
         powers = build.op("Exp", build.op("Sub", data, largest, shape=lengths), shape=lengths)
-        total = build.op("ReduceSum", powers, given[0], shape=kept, keepdims=1)
+        total = build.along(axes, "ReduceSum", powers, shape=kept, keepdims=1)
         made = build.op("Add", build.op("Log", total, shape=kept), largest, shape=kept)
         return [build.reshape(made, wanted)]
 

@@ -206,7 +206,7 @@ FLAT = ("Reshape", "LayerNormalization", "Reshape")
         ("y = Celu <alpha = 0.5> (x)", "2, 4, 3, 3", ["Mul", "Elu", "Mul"]),
         ("y = ReduceLogSumExp <keepdims = 0> (x, axes)", "2, 4", [*POWERS, "Reshape"]),
         ("y = ReduceLogSumExp (x, last_axis)", "2, 4, 3, 1", [*POWERS]),
-        ("y = ReduceLogSumExp (x)", "1, 1, 1, 1", ["ReduceLogSumExp"]),
+        ("y = ReduceLogSumExp (x)", "1, 1, 1, 1", [*POWERS]),
         ("y = ReduceL1 <keepdims = 0> (x, axes)", "2, 4", ["Abs", "ReduceSum"]),
         ("y = ReduceSumSquare (x, last_axis)", "2, 4, 3, 1", ["Mul", "ReduceSum"]),
         ("a = Abs(x) y = ReduceLogSum (a, axes)", "2, 4, 1, 1", ["Abs", "ReduceSum", "Log"]),

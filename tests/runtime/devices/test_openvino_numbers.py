@@ -59,6 +59,18 @@ GRAPHS = {
         <float[8, 4, 1, 1] w> { c = Conv<strides = [2, 2]>(x, w)  y = Transpose<perm = [0, 1, 3, 2]>(c) }""",
     "ReduceMax rounds its result (12 dB)": """g (float[2, 16, 8] x) => (float[2, 8] y)
         <int64[1] one = {1}, float[8, 8] w> { r = ReduceMax<keepdims = 0>(x, one)  y = MatMul(r, w) }""",
+    "a ReduceLogSumExp of opset 17 (over all axes)": """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2, 16, 8] x) => (float[2, 8] y) <float[8, 8] w> {
+            m = MatMul(x, w)  y = ReduceLogSumExp<axes = [1], keepdims = 0>(m)
+        }""",
+    "a ReduceL1 likewise": """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2, 16, 8] x) => (float[2, 8] y) <float[8, 8] w> {
+            m = MatMul(x, w)  y = ReduceL1<axes = [1], keepdims = 0>(m)
+        }""",
+    "a transform of real data (a dimension more)": """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1, 20, 8] x) => (float[1, 11, 8, 2] y) <float[8, 8] w, int64[1] last = {-1}> {
+            m = MatMul(x, w)  u = Unsqueeze(m, last)  y = DFT<axis = 1, onesided = 1>(u)
+        }""",
     "ReduceMin likewise (0 dB)": """g (float[2, 16, 7, 7] x) => (float[2, 8] y)
         <int64[2] axes = {2, 3}, float[16, 8] w> {
             r = ReduceMin<keepdims = 0>(x, axes)  y = MatMul(r, w)
