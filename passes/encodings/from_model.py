@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from qc.ir.errors import UsageError
+from qc.ir.errors import UsageError, listed
 from qc.ir.facts.op_traits import is_trained, kernel_axes, weighted_op
 from qc.ir.facts.scopes import distinct_names
 from qc.ir.graph import Value
@@ -41,8 +41,8 @@ def records_of(model: Model, note: Callable[[str], object], biases: bool) -> lis
         if found.setdefault(site.value.original, quantizer) is not quantizer:
             left.setdefault(site.value.original, site)
     if left:
-        first, more = next(iter(left.values())), len(left) - 1
-        named = f"those of {first} and {more} more" if more else f"that of {first}"
+        sites = [str(site) for site in left.values()]
+        named = f"{'those' if sites[1:] else 'that'} of {listed(sites, 1)}"
         note(f"the encodings file has one grid for each tensor, which leaves out {named}")
     names = distinct_names(model)
     return [record_of(names.get(value, value.name), value, quantizer) for value, quantizer in found.items()]

@@ -18,7 +18,7 @@ from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from .calibration.bias import place_biases
 from .insert_quantizers import refuse_quantized
-from .placement.types import complete_types
+from .placement.preparation import prepare
 from .quantsim.config import require_op
 from .quantsim.configuration import Configuration
 from .quantsim.drafts import Draft, Drafts
@@ -75,7 +75,7 @@ class ConfigureQuantizers(Pass):
         refuse_quantized(model)
         self._refuse_unknown(model)
         file = load_config(self.config)
-        complete_types(model, context)
+        prepare(model, context)
         nodes = NodeGraph(model.graph, _fuse(model, file))
         configuration = Configuration(nodes, file, self._format("activation"), self._format("weight"))
         drafts = configuration.apply()

@@ -25,10 +25,10 @@ from .calibration.bias import BIAS
 from .placement.data_weights import weighed_by_data
 from .placement.named_ops import named_ops
 from .placement.outliers import mark_probabilities, products_of_outliers
+from .placement.preparation import prepare
 from .placement.reasons import Reasons
 from .placement.signed_operands import signed_operands
 from .placement.spectra import left_float_as_spectra
-from .placement.types import complete_types
 from .placement.unit import Reason, Unit
 from .placement.units import UnitMap
 from .placement.weighing import quickest_units
@@ -101,7 +101,7 @@ class InsertQuantizers(Pass):
 
     def run(self, model: Model, context: PassContext) -> None:
         refuse_quantized(model)
-        complete_types(model, context)
+        prepare(model, context)
         target = context.required_target()
         if self.activation == FLOAT:
             self.refuse_idle(["bias", "slower"], f"activation={FLOAT}", "give another format of activations")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from qc.ir.errors import UsageError, nearest
+from qc.ir.errors import UsageError, listed, nearest
 from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.facts.scopes import captured_values, tensors_by_name
 from qc.ir.graph import Value
@@ -137,11 +137,10 @@ class LoadEncodings(Pass):
         sites = (site for site in model.quant.sites() if self._is_wanted(site.value.original))
         held = ((site.value.original, model.quant.get(site)) for site in sites)
         missing = (value for value, one in held if one is not None and not one.spec.derived)
-        names = list(dict.fromkeys(value.name for value in missing if value not in loaded))
+        names = list(dict.fromkeys(f"'{value.name}'" for value in missing if value not in loaded))
         if names:
-            listed = ", ".join(f"'{name}'" for name in names[:_NAMED]) + (" ..." if names[_NAMED:] else "")
             count = "a quantized tensor" if len(names) == 1 else f"{len(names)} quantized tensors"
-            yield f"'{self.file}' has no grid for {count}, which 'calibrate' finds: {listed}"
+            yield f"'{self.file}' has no grid for {count}, which 'calibrate' finds: {listed(names, _NAMED)}"
 
     def _remove_others(self, model: Model, loaded: dict[Value, None]) -> None:
         for site in model.quant.sites():

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qc.ir.errors import listed
 from qc.ir.facts.constants import initializer
 from qc.ir.facts.op_traits import bias_port, measures_batch, weight_port
 from qc.ir.graph import Op, Value
@@ -71,8 +72,8 @@ def _tell_of_training(model: Model, context: PassContext) -> None:
         if all(constant_of(value) is not None for value in op.inputs[1:])
     ]
     if trained:
-        more = f" and {len(trained) - 1} more normalize" if len(trained) > 1 else " normalizes"
-        text = f"{trained[0].label}{more} each batch by its own mean and variance, as in training"
+        named = f"{listed([op.label for op in trained], 1)} {'normalize' if trained[1:] else 'normalizes'}"
+        text = f"{named} each batch by its own mean and variance, as in training"
         context.notes.append(f"{text}: export the model for inference (model.eval() in PyTorch)")
 
 

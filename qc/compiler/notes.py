@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from qc.ir.errors import ModelError
+from qc.ir.errors import ModelError, listed
 from qc.ir.executor import Executor
 from qc.ir.facts.constants import FREE_INITIALIZERS
 from qc.ir.model import Model
@@ -146,8 +146,8 @@ def _broken_rules(ir: Model, target: Target, pipeline: Pipeline) -> list[str]:
     others = [
         label for label in dict.fromkeys(one.op.label for one in found if one.op) if f"{label}: " != where
     ]
-    named = f"; nor {', '.join(others[:_NAMED])}" if others else ""
-    more = f" and {len(others) - _NAMED:,} more, which 'qc check' lists" if len(others) > _NAMED else ""
+    named = f"; nor {listed(others, _NAMED)}" if others else ""
+    more = ", which 'qc check' lists" if others[_NAMED:] else ""
     return [f"{target.name} does not run in integers what was asked for: {where}{first.text}{named}{more}"]
 
 

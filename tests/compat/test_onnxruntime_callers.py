@@ -270,11 +270,13 @@ def test_operators_of_onnxruntime_give_the_numbers_of_the_qdq_model(tmp_path: Pa
         np.testing.assert_array_equal(found, expected)
 
 
-def test_signed_activations_that_are_slow_are_told_of(tmp_path: Path) -> None:
-    body = "c = Conv<pads=[1,1,1,1]>(x, w)\nd = Conv<pads=[1,1,1,1]>(c, v)\ny = Add(c, d)"
+@pytest.mark.parametrize("added", ["r = Add(c, d)", "a = Add(c, d)\nr = Relu(a)"])
+def test_signed_activations_that_are_slow_are_told_of(tmp_path: Path, added: str) -> None:
+    body = f"c = Conv<pads=[1,1,1,1]>(x, w)\nd = Conv<pads=[1,1,1,1]>(c, v)\n{added}\ny = Conv(r, v)"
     random = np.random.default_rng(0)
     constants = {name: random.normal(size=(8, 8, 3, 3)) for name in "wv"}
     model = build_model(body, inputs="float[1,8,16,16] x", constants=constants)
+    model.graph.node[2].name = "sum"
     data = [{"x": random.normal(size=(1, 8, 16, 16)).astype(np.float32)} for _ in range(2)]
     signed = (
         "with signed activations ONNX Runtime computes Add in float here; activation_type=QuantType.QUInt8"
@@ -284,9 +286,11 @@ def test_signed_activations_that_are_slow_are_told_of(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=signed) as told_of:
         quantize_static(model, tmp_path / "q.onnx", data)
     assert {one.filename for one in told_of} == {__file__}
-    with pytest.warns(UserWarning) as said:
-        quantize_static(model, tmp_path / "q.onnx", data, activation_type=QuantType.QUInt8)
-    assert not [one for one in said if "signed" in str(one.message)]
+    for options in ({"activation_type": QuantType.QUInt8}, {"nodes_to_exclude": ["sum"]}):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            quantize_static(model, tmp_path / "q.onnx", data, **options)
+        assert not [one for one in said if "signed" in str(one.message)]
 
 
 def test_a_configuration_for_the_htp_can_be_taken_apart(tmp_path: Path) -> None:

@@ -46,6 +46,20 @@ def test_float8(opset: int, as_function: bool) -> None:
     assert str(of_value(compiled.ir, "x").spec.format) == "float8e4m3fn"
 
 
+def test_codes_that_are_results() -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 17, "trt" : 1]>
+    g (float[2, 4] x, bool b) => (uint8[2, 4] q, uint8[2, 4] r) <float s = {0.01}> {
+        q = trt.TRT_FP8QuantizeLinear(x, s)
+        r = If(b) <
+            then_branch = t () => (uint8[2, 4] c) { c = trt.TRT_FP8QuantizeLinear(x, s) },
+            else_branch = e () => (uint8[2, 4] d) { n = Neg(x)  d = trt.TRT_FP8QuantizeLinear(n, s) }
+        >
+    }""")
+    mended = repaired(model).model
+    onnx.checker.check_model(mended, full_check=True)
+    assert {info.type.tensor_type.elem_type for info in mended.graph.output} == {TensorProto.FLOAT8E4M3FN}
+
+
 def test_weights_of_4_bits_in_blocks() -> None:
     model = parse("""<ir_version: 10, opset_import: ["" : 20, "trt" : 1]>
     g (float[2, 4] x) => (float[2, 2] y) <float[2, 2] s = {1, 2, 3, 4}> {

@@ -6,9 +6,11 @@ is needed. A Clip there is an error when it loads the model. What only moves num
 behind both.
 
 It makes an op on codes of whatever reads those of 2 bits, and of data of 4 bits of a pool or reduction that
-chooses from it, and of a Conv whose weights are of another type. There is none that takes such codes, and the
-model is not loaded, but for products of float data by weights of 2 bits: that one computes other numbers. A
-LeakyRelu of slope 1 keeps it from all of this.
+chooses from it, and of a Conv whose weights are of another type. It has no kernel for these ops, and does not
+load the model. For products of float data by weights of 2 bits it has one, which computes other numbers.
+
+A LeakyRelu of slope 1 keeps it from all of this. It is put in for every target, since models that are made for
+another runtime are run by ONNX Runtime too, to be compared.
 """
 
 from __future__ import annotations

@@ -73,5 +73,5 @@ def in_order_with_error(
 
 def lower_factor(gram: np.ndarray) -> np.ndarray:
     """The lower triangular ``L`` with ``gram = L'L``, of each of several positive definite matrices."""
-    factor = np.linalg.cholesky(gram[:, ::-1, ::-1], upper=True)
-    return np.ascontiguousarray(factor[:, ::-1, ::-1])  # others are slow to multiply
+    reverse = np.linalg.cholesky(gram[:, ::-1, ::-1])  # there is no upper=True before NumPy 2
+    return np.ascontiguousarray(np.swapaxes(reverse, 1, 2)[:, ::-1, ::-1])  # others are slow to multiply

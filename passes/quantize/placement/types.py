@@ -9,7 +9,6 @@ from qc.ir.onnx.lower import lower
 from qc.ir.rewriter import Rewriter
 
 from ...framework.context import PassContext
-from .one_processor import of_one_processor
 
 
 def complete_types(model: Model, context: PassContext) -> None:
@@ -24,7 +23,6 @@ def complete_types(model: Model, context: PassContext) -> None:
                 with rewriter.action("type from the runtime", made[name]):
                     rewriter.set_type(made[name], made[name].type._replace(elem_type=elem_type))
     context.notes += _unknown_types(model)
-    context.notes += of_one_processor(model)
 
 
 def _unknown_types(model: Model) -> Iterator[str]:

@@ -13,7 +13,7 @@ import numpy as np
 import onnxruntime as ort
 from onnx import ModelProto
 
-from qc.ir.errors import nearest
+from qc.ir.errors import listed, nearest
 from qc.ir.executor import Requests
 from qc.runtime import OrtExecutor, open_session, run_session, use_custom_ops
 from qc.runtime.statistics.model import ModelStatistics
@@ -41,17 +41,11 @@ class LenientExecutor(OrtExecutor):
         on_feeds: Callable[[int], None] | None = None,
     ) -> ModelStatistics:
         found = super().observe(model, requests, data, base_dir=base_dir, on_feeds=on_feeds)
-        names = [name for (name, _), statistics in found.items() if statistics.nonfinite]
+        names = [f"'{name}'" for (name, _), statistics in found.items() if statistics.nonfinite]
         if names:
-            warnings.warn(
-                f"NaN and infinite values are left out of the range of {_listed(names)}", stacklevel=2
-            )
+            text = f"NaN and infinite values are left out of the range of {listed(names, 3)}"
+            warnings.warn(text, stacklevel=2)
         return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    quoted = [f"'{name}'" for name in names[:3]]
-    return ", ".join(quoted) + (f" and {len(names) - 3} more tensors" if len(names) > 3 else "")
 
 
 class SimulationSession(ort.InferenceSession):  # type: ignore[misc]  # it has no types
