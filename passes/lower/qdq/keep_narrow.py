@@ -9,8 +9,8 @@ It makes an op on codes of whatever reads those of 2 bits, and of data of 4 bits
 chooses from it, and of a Conv whose weights are of another type. It has no kernel for these ops, and does not
 load the model. For products of float data by weights of 2 bits it has one, which computes other numbers.
 
-A LeakyRelu of slope 1 keeps it from all of this. It is put in for every target, since models that are made for
-another runtime are run by ONNX Runtime too, to be compared.
+A LeakyRelu of slope 1 keeps it from all of this. It is put in for every target, since models that are made
+for another runtime are run by ONNX Runtime too, to be compared.
 """
 
 from __future__ import annotations
