@@ -88,7 +88,7 @@ class LoadEncodings(Pass):
         return self.only == "all" or (self.only == "parameters") == (value.const is not None)
 
     def _load(self, model: Model, aliases: list[Value], record: TensorRecord) -> None:
-        """Gives the grid of a record to all sites of a tensor, captured or not."""
+        """Gives the grid of a record to a tensor, captured or not: for all, or for the readers that had one."""
         value = aliases[0]
         if value.type.elem_type and not value.is_float:
             raise UsageError(f"'{self.file}' has a grid for '{value.name}', which is {value.type}, not float")
@@ -99,8 +99,10 @@ class LoadEncodings(Pass):
             if placed is not None:
                 self._check_format(site, placed.spec, encoding.spec)
                 model.quant.remove(site, f"a grid from '{self.file}' takes its place")
-        quantizer = model.quant.place(sites[0], encoding.spec, f"listed in '{self.file}'")
-        for site in sites[1:]:
+        # Readers of other widths had grids of their own; on that of the tensor nothing is rounded again.
+        first, *others = [site for site in sites if site.op is None] or sites
+        quantizer = model.quant.place(first, encoding.spec, f"listed in '{self.file}'")
+        for site in others:
             model.quant.place(site, quantizer, f"listed in '{self.file}'")
         model.quant.calibrate(quantizer, encoding, f"from '{self.file}'")
         if self.freeze:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from onnx import ModelProto
@@ -140,6 +142,21 @@ def test_signed_activations_have_one_format() -> None:
     feeds = [{name: np.ones((1, 8, 16), np.float32) for name in ("x", "z")}]
     made = compiled(parse(NORMS), "insert-quantizers{activation=int8}", feeds)
     assert set(widths(made).values()) == {8}
+
+
+def test_grids_of_a_file_are_rounded_to_once(tmp_path: Path) -> None:
+    """A file with 8 bits for what would have 16 leaves nothing to round again."""
+    model, file = parse(NORMS), tmp_path / "model.encodings"
+    feeds = [{name: np.ones((1, 8, 16), np.float32) for name in ("x", "z")}]
+    listed = qc.compile(
+        model, "match-supergroups,insert-quantizers,calibrate,to-encodings", target="npu", data=feeds
+    )
+    file.write_text(str(listed.artifacts["encodings"].payload))
+    insert = f"insert-quantizers,load-encodings{{file={file} formats=take}}"
+    made = compiled(model, insert, feeds)
+    assert set(widths(made).values()) == {8}
+    data = {value for value in made.ir.graph.values() if value.const is None}
+    assert not [site for site in made.ir.quant.sites() if site.value in data and site.op is not None]
 
 
 def widths(made: qc.Compiled) -> dict[str, int]:
