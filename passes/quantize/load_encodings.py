@@ -88,7 +88,7 @@ class LoadEncodings(Pass):
         return self.only == "all" or (self.only == "parameters") == (value.const is not None)
 
     def _load(self, model: Model, aliases: list[Value], record: TensorRecord) -> None:
-        """Gives the grid of a record to a tensor, captured or not: for all, or for the readers that had one."""
+        """Gives the grid of a record to a tensor, captured or not: for all, or for readers that had one."""
         value = aliases[0]
         if value.type.elem_type and not value.is_float:
             raise UsageError(f"'{self.file}' has a grid for '{value.name}', which is {value.type}, not float")
