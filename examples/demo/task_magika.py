@@ -132,11 +132,14 @@ def python_folders() -> list[Path]:
 
 
 def files_by_extension(folders: Iterable[Path]) -> dict[str, list[Path]]:
-    """Every file with a known extension, in a fixed order; packages of the base installation are left out."""
+    """Every file with a known extension, in a fixed order.
+
+    Packages of the base installation are left out, and qc itself, whose files differ from one state to the next.
+    """
     found: dict[str, list[Path]] = {extension: [] for extension in sorted(EXTENSIONS)}
     for folder in folders:
         for parent, subfolders, names in os.walk(folder):
-            subfolders[:] = sorted(set(subfolders) - {"site-packages", "dist-packages"})
+            subfolders[:] = sorted(set(subfolders) - {"site-packages", "dist-packages", "qc"})
             for name in sorted(names):
                 extension = name.rpartition(".")[2].lower()
                 if extension in EXTENSIONS and not name.upper().startswith(("LICENSE", "COPYING")):
