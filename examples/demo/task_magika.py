@@ -134,7 +134,7 @@ def python_folders() -> list[Path]:
 def files_by_extension(folders: Iterable[Path]) -> dict[str, list[Path]]:
     """Every file with a known extension, in a fixed order.
 
-    Packages of the base installation are left out, and qc itself, whose files differ from one state to the next.
+    Packages of the base installation are left out, and qc itself, whose files change between versions.
     """
     found: dict[str, list[Path]] = {extension: [] for extension in sorted(EXTENSIONS)}
     for folder in folders:
